@@ -1,0 +1,1 @@
+"""The engine: sandboxes, spoken to over E2B's protocol and nothing else."""

@@ -1,0 +1,186 @@
+"""The seams: what the engine's services ask of the outside, as small protocols. Adapters implement them, tests fake them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, runtime_checkable
+
+from sandlot.engine.model import (
+    Exit,
+    Instance,
+    Isolation,
+    Key,
+    LogEntry,
+    Machine,
+    MachineSpec,
+    NetworkPolicy,
+    NewMachine,
+    Sandbox,
+    Slot,
+    State,
+    Team,
+    Template,
+    Usage,
+)
+
+Clock = Callable[[], datetime]  # aware UTC
+
+
+class Runtime(Protocol):
+    """Starts and stops machines. A driver keeps no state that matters: all of it is on the host or in `Instance`."""
+
+    name: str
+    isolation: Isolation
+
+    async def check(self) -> None:
+        """Raise `Unavailable`, saying what to install or change, if machines cannot be started here."""
+
+    async def start(self, spec: MachineSpec) -> Instance:
+        """Start a machine, all or nothing: on any failure (cancellation too) nothing of it is left. Raises `MachineFailed`."""
+
+    async def stop(self, instance: Instance, *, grace: timedelta = timedelta(0)) -> None:
+        """End the machine and free all it holds on the host. Idempotent."""
+
+    async def alive(self, instance: Instance) -> bool: ...
+
+    async def wait(self, instance: Instance) -> Exit:
+        """Return when the machine has ended, with the reason as seen from outside (for example the kernel's OOM count)."""
+
+    async def instances(self) -> Sequence[Instance]:
+        """What this host really has of this runtime and this data directory, found by looking; stopped leftovers too."""
+
+    async def usage(self, instance: Instance) -> Usage:
+        """What the machine uses now, read from outside. Raises `NotFound` if it is gone."""
+
+
+@runtime_checkable
+class Freezing(Protocol):
+    """The ability to hold all processes of a machine still, in memory, and let them go on."""
+
+    async def freeze(self, instance: Instance) -> None: ...
+
+    async def thaw(self, instance: Instance) -> None: ...
+
+
+class Network(Protocol):
+    """Gives machines a place on the network and enforces their policy there."""
+
+    async def open(self) -> None:
+        """Prepare the host (forwarding, guard rules, first slots). Safe to call again after a crash."""
+
+    async def close(self) -> None:
+        """End what lives in this process (relays); slots and rules stay for running machines."""
+
+    async def acquire(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
+        """Claim a free slot and put the policy in force before returning. Raises `NoCapacity`."""
+
+    async def adopt(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
+        """Take over a claim made by an earlier process: bring relays back. Raises `NotFound`."""
+
+    async def apply(self, sandbox_id: str, policy: NetworkPolicy) -> None:
+        """Replace the policy of a claimed slot, without a moment in which neither is in force."""
+
+    async def release(self, sandbox_id: str) -> None:
+        """Give the slot back, clean. Idempotent."""
+
+    async def claims(self) -> Mapping[str, Slot]:
+        """Slots that are claimed, by sandbox id, found by looking at the host."""
+
+
+class Node(Protocol):
+    """One host's worth of machines: the only thing that touches files, namespaces and processes of that host."""
+
+    name: str
+
+    async def start(self, new: NewMachine) -> Machine:
+        """A machine whose envd answers and has its identity. All or nothing."""
+
+    async def adopt(self, sandbox: Sandbox) -> None:
+        """Take over a machine that an earlier process started: watch it, bring its network relays back."""
+
+    async def stop(self, sandbox_id: str) -> None:
+        """End the machine and free everything the sandbox owns on this host. Idempotent."""
+
+    async def machines(self) -> Sequence[Machine]:
+        """What the host really has: machines that are alive."""
+
+    async def sweep(self, keep: Collection[str]) -> Sequence[str]:
+        """Free what belongs to no sandbox in `keep` (machines, slots, mounts, cgroups, directories); say what was freed."""
+
+    async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None: ...
+
+    async def usage(self, sandbox_id: str) -> Usage: ...
+
+    async def logs(self, sandbox_id: str) -> Sequence[LogEntry]:
+        """What the guest's daemon logged: untrusted text, bounded in size. Empty for unknown sandboxes."""
+
+    async def relay_port(self, sandbox_id: str, port: int) -> int | None:
+        """A port on the machine's address that leads to a service bound to the guest's loopback; None if there is none."""
+
+    def on_exit(self, callback: Callable[[str, Exit], Awaitable[None]]) -> None:
+        """Call back when a machine ends by itself."""
+
+
+class SandboxStore(Protocol):
+    async def add(self, sandbox: Sandbox) -> None:
+        """Raises `Conflict` if the id, or the team's idempotency key, is taken."""
+
+    async def get(self, sandbox_id: str) -> Sandbox | None: ...
+
+    async def by_idempotency_key(self, team_id: str, key: str) -> Sandbox | None: ...
+
+    async def swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
+        """Write `new` if the row still has `old.revision`; return it with the next revision. Raises `Conflict` if it moved on."""
+
+    async def query(
+        self,
+        *,
+        team_id: str | None = None,
+        states: Collection[State] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        template: str | None = None,  # id or name
+        started_after: datetime | None = None,
+        descending: bool = True,
+        limit: int | None = None,
+        after: tuple[datetime, str] | None = None,  # (started_at, id) of the last row already seen
+    ) -> Sequence[Sandbox]: ...
+
+    async def count(self, *, team_id: str | None = None, states: Collection[State] | None = None) -> int: ...
+
+    async def expired(self, now: datetime, limit: int = 100) -> Sequence[Sandbox]:
+        """Running sandboxes whose deadline has passed, oldest first."""
+
+    async def purge(self, ended_before: datetime) -> int:
+        """Delete rows that ended before; return how many."""
+
+
+class TemplateStore(Protocol):
+    async def put(self, template: Template) -> None:
+        """Add, or replace the one with the same id."""
+
+    async def resolve(self, team_id: str | None, ref: str) -> Template | None:
+        """By id, or by name; a team's own before a built-in or public one."""
+
+    async def list(self, team_id: str | None) -> Sequence[Template]: ...
+
+    async def delete(self, template_id: str) -> bool: ...
+
+    async def spawned(self, template_id: str, at: datetime) -> None:
+        """Count one more sandbox from this template."""
+
+
+class AccessStore(Protocol):
+    async def add_team(self, team: Team) -> None: ...
+
+    async def teams(self) -> Sequence[Team]: ...
+
+    async def add_key(self, key: Key) -> None: ...
+
+    async def key_by_digest(self, digest: str) -> Key | None: ...
+
+    async def keys(self, team_id: str | None = None) -> Sequence[Key]: ...
+
+    async def revoke_key(self, key_id: str, at: datetime) -> bool: ...
+
+    async def touch_key(self, key_id: str, at: datetime) -> None: ...

@@ -1,0 +1,69 @@
+"""Every setting of Sandlot, as data: the CLI, the settings page of the docs and validation read this one class."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+DEFAULT_PORT = 3900
+
+
+class Settings(BaseSettings):
+    """Read from the environment (`SANDLOT_` + the name in capitals); command-line options come before it."""
+
+    model_config = SettingsConfigDict(env_prefix="SANDLOT_", extra="ignore", env_ignore_empty=True)
+
+    data_dir: Path = Field(
+        Path("/var/lib/sandlot"), description="Everything this instance keeps: database, templates, sandboxes, keys."
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="Port for API and sandbox traffic; 0 picks a free one.")
+    database_url: str | None = Field(
+        None, description="PostgreSQL address (`postgresql://user:password@host/name`). Unset: SQLite in the data directory."
+    )
+    domain: str | None = Field(
+        None,
+        description="Serve sandbox ports at `https://{port}-{id}.{domain}` with TLS. Unset: plain HTTP, routed by headers.",
+    )
+    tls_cert: Path | None = Field(None, description="Your certificate (PEM). Unset with a domain: a local CA makes one.")
+    tls_key: Path | None = Field(None, description="The certificate's private key (PEM).")
+    runtime: Literal["auto", "gvisor", "container"] = Field(
+        "auto", description="How sandboxes are isolated where a template does not say. `auto`: gVisor where it works."
+    )
+    runsc: str | None = Field(None, description="Path of the runsc binary. Unset: the one on PATH.")
+    sandbox_cpu_count: int = Field(2, ge=1, le=256, description="CPUs per sandbox where a template does not say.")
+    sandbox_memory_mb: int = Field(1024, ge=128, description="Memory per sandbox, in MiB, where a template does not say.")
+    sandbox_disk_mb: int = Field(5120, ge=64, description="Most a sandbox may write, in MiB.")
+    sandbox_pids: int = Field(2048, ge=32, description="Most processes and threads in a sandbox.")
+    max_sandboxes: int = Field(100, ge=1, description="Most sandboxes that run at once; more are refused with 429.")
+    max_timeout_hours: int = Field(24, ge=1, description="Longest time to live that a caller may ask for.")
+    network_range: IPv4Network = Field(
+        IPv4Network("10.213.0.0/16"), description="Addresses for sandbox slots; each instance takes a free part of it."
+    )
+    network_allow_private: Annotated[tuple[IPv4Network, ...], NoDecode] = Field(
+        (), description="Private ranges that sandboxes may reach, comma-separated. Default: none."
+    )
+    dns_servers: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Resolvers that sandboxes' names are looked up at, comma-separated. Unset: the host's own."
+    )
+    warm_slots: int = Field(4, ge=0, description="Network slots kept ready beyond those in use.")
+    keep_ended_hours: int = Field(24, ge=0, description="How long ended sandboxes and their logs can still be looked up.")
+    max_body_mb: int = Field(16, ge=1, description="Largest JSON body the API reads (sandbox traffic is not limited).")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much the server logs.")
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="`auto`: text on a terminal, JSON lines otherwise."
+    )
+
+    @field_validator("network_allow_private", "dns_servers", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()

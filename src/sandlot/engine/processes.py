@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sandlot.engine.errors import EngineError, Unavailable
 
@@ -23,6 +23,8 @@ OUTPUT_LIMIT = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _own: set[int] = set()  # children that `run` waits for itself; the reaper leaves them alone
+_reaping = False
+_spawning = False  # a child exists whose pid is not in `_own` yet: the reaper must not look now
 _host_mounts: int | None = None  # the mount namespace the server was started in
 
 
@@ -67,28 +69,40 @@ async def run(
             stdin = stack.enter_context(os.fdopen(os.memfd_create("stdin"), "w+b"))
             stdin.write(input)
             stdin.seek(0)
-        try:
-            child = subprocess.Popen(  # noqa: S603
-                argv,
-                stdin=stdin,
-                stdout=out if stdio is None else stdio,
-                stderr=err if stdio is None else stdio,
-                env=dict(env) if env is not None else None,
-                cwd=cwd,
-                pass_fds=pass_fds,
-                start_new_session=True,
-            )
-        except FileNotFoundError as error:
-            raise Unavailable(f"{argv[0]!r} is not installed on this host; `./sandlot doctor` says how to get it") from error
-        _own.add(child.pid)
+        child = _spawn(
+            argv,
+            stdin=stdin,
+            stdout=out if stdio is None else stdio,
+            stderr=err if stdio is None else stdio,
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
         try:
             status = await _ended(child, timeout_s)
         finally:
             _own.discard(child.pid)
+            if _reaping:
+                reap_orphans()
         result = Completed(status, _read(out), _read(err))
     if check and status != 0:
         raise CommandFailed(argv, status, (result.stderr or result.stdout).decode(errors="replace"))
     return result
+
+
+def _spawn(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a child and note it as ours, with the reaper held off in between: it would take the child's status."""
+    global _spawning
+    _spawning = True
+    try:
+        child = subprocess.Popen(argv, **options)
+        _own.add(child.pid)
+        return child
+    except FileNotFoundError as error:
+        raise Unavailable(f"{argv[0]!r} is not installed on this host; `./sandlot doctor` says how to get it") from error
+    finally:
+        _spawning = False
 
 
 async def _ended(child: subprocess.Popen[bytes], timeout_s: float) -> int:
@@ -181,16 +195,21 @@ def become_subreaper() -> None:
 
 
 def reap_orphans() -> None:
-    """Reap ended children that nobody waits for. Meant as the SIGCHLD handler of the running loop."""
+    """Reap ended children that nobody waits for."""
+    if _spawning:
+        return  # `run` looks again when its child has ended
     for pid in _children():
         if pid > 1 and pid not in _own and _is_zombie(pid):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
 
-def watch_orphans(loop: asyncio.AbstractEventLoop) -> None:
+def watch_orphans() -> None:
+    """Reap orphans whenever a child ends. Uses a plain handler: uvloop keeps its own for this signal from others."""
+    global _reaping
     become_subreaper()
-    loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
+    _reaping = True
+    signal.signal(signal.SIGCHLD, lambda *_: reap_orphans())
 
 
 def _children() -> Iterable[int]:

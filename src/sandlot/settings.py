@@ -23,20 +23,25 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="Port for API and sandbox traffic; 0 picks a free one.")
     database_url: str | None = Field(
-        None, description="PostgreSQL address (`postgresql://user:password@host/name`). Unset: SQLite in the data directory."
+        None,
+        description="PostgreSQL address (`postgresql://user:password@host/name`). Unset: SQLite in the data directory.",
     )
     domain: str | None = Field(
         None,
         description="Serve sandbox ports at `https://{port}-{id}.{domain}` with TLS. Unset: plain HTTP, routed by headers.",
     )
-    tls_cert: Path | None = Field(None, description="Your certificate (PEM). Unset with a domain: a local CA makes one.")
+    tls_cert: Path | None = Field(
+        None, description="Your certificate (PEM). Unset with a domain: a local CA makes one."
+    )
     tls_key: Path | None = Field(None, description="The certificate's private key (PEM).")
     runtime: Literal["auto", "gvisor", "container"] = Field(
         "auto", description="How sandboxes are isolated where a template does not say. `auto`: gVisor where it works."
     )
     runsc: str | None = Field(None, description="Path of the runsc binary. Unset: the one on PATH.")
     sandbox_cpu_count: int = Field(2, ge=1, le=256, description="CPUs per sandbox where a template does not say.")
-    sandbox_memory_mb: int = Field(1024, ge=128, description="Memory per sandbox, in MiB, where a template does not say.")
+    sandbox_memory_mb: int = Field(
+        1024, ge=128, description="Memory per sandbox, in MiB, where a template does not say."
+    )
     sandbox_disk_mb: int = Field(5120, ge=64, description="Most a sandbox may write, in MiB.")
     sandbox_pids: int = Field(2048, ge=32, description="Most processes and threads in a sandbox.")
     max_sandboxes: int = Field(100, ge=1, description="Most sandboxes that run at once; more are refused with 429.")
@@ -51,7 +56,9 @@ class Settings(BaseSettings):
         (), description="Resolvers that sandboxes' names are looked up at, comma-separated. Unset: the host's own."
     )
     warm_slots: int = Field(4, ge=0, description="Network slots kept ready beyond those in use.")
-    keep_ended_hours: int = Field(24, ge=0, description="How long ended sandboxes and their logs can still be looked up.")
+    keep_ended_hours: int = Field(
+        24, ge=0, description="How long ended sandboxes and their logs can still be looked up."
+    )
     max_body_mb: int = Field(16, ge=1, description="Largest JSON body the API reads (sandbox traffic is not limited).")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much the server logs.")
     log_format: Literal["auto", "json", "text"] = Field(

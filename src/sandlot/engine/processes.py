@@ -33,7 +33,9 @@ class CommandFailed(EngineError):
 
     def __init__(self, argv: Sequence[str], status: int, output: str) -> None:
         self.argv, self.status, self.output = tuple(argv), status, output
-        super().__init__(f"{Path(argv[0]).name} {' '.join(argv[1:4])} … failed with status {status}: {output.strip()[-2000:]}")
+        super().__init__(
+            f"{Path(argv[0]).name} {' '.join(argv[1:4])} … failed with status {status}: {output.strip()[-2000:]}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ def _spawn(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         _own.add(child.pid)
         return child
     except FileNotFoundError as error:
-        raise Unavailable(f"{argv[0]!r} is not installed on this host; `./sandlot doctor` says how to get it") from error
+        raise Unavailable(
+            f"{argv[0]!r} is not installed on this host; `./sandlot doctor` says how to get it"
+        ) from error
     finally:
         _spawning = False
 
@@ -172,7 +176,9 @@ def _entering_host_mounts() -> tuple[str, ...]:
 
 def mount(source: str, target: str | Path, kind: str | None, flags: int = 0, data: str = "") -> None:
     _check(
-        _libc.mount(source.encode(), os.fsencode(target), kind.encode() if kind else None, flags, data.encode() or None),
+        _libc.mount(
+            source.encode(), os.fsencode(target), kind.encode() if kind else None, flags, data.encode() or None
+        ),
         f"mount {kind or 'flags'} on {target}",
     )
 

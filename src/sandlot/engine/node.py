@@ -1,0 +1,328 @@
+"""One host's machines: puts a runtime, a network slot, the template's layers and envd together, and takes them apart again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sandlot.engine.envd import EnvdClient, Identity
+from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound
+from sandlot.engine.logbook import Logbook
+from sandlot.engine.model import (
+    Exit,
+    Instance,
+    LogEntry,
+    Machine,
+    MachineSpec,
+    NetworkPolicy,
+    NewMachine,
+    Sandbox,
+    Slot,
+    Usage,
+)
+from sandlot.engine.ports import Network, Runtime
+
+log = logging.getLogger(__name__)
+
+LOGS_AT_STOP_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """The guest runtime that new machines get, and how its daemon is started."""
+
+    directory: Path
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Live:
+    """What this process knows of a machine it started or adopted; the host has everything but the token."""
+
+    machine: Machine
+    instance: Instance
+    token: str | None
+    watcher: asyncio.Task[None]
+
+
+class LocalNode:
+    """The node of the machine this process runs on."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        data_dir: Path,
+        layers_dir: Path,
+        guest: Guest,
+        runtimes: Mapping[str, Runtime],
+        network: Network,
+        envd: EnvdClient,
+        keep_logs: timedelta = timedelta(hours=24),
+        starts_at_once: int = 2 * (os.cpu_count() or 2),
+    ) -> None:
+        self.name = name
+        self._sandboxes_dir = data_dir / "sandboxes"
+        self._logbook = Logbook(data_dir / "logs")
+        self._layers_dir = layers_dir
+        self._guest = guest
+        self._runtimes = runtimes
+        self._network = network
+        self._envd = envd
+        self._keep_logs = keep_logs
+        self._live: dict[str, _Live] = {}
+        self._acts: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._starts = asyncio.Semaphore(starts_at_once)
+        self._callbacks: list[Callable[[str, Exit], Awaitable[None]]] = []
+        self._sandboxes_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def on_exit(self, callback: Callable[[str, Exit], Awaitable[None]]) -> None:
+        self._callbacks.append(callback)
+
+    # -- a machine's life ------------------------------------------------------------------------------------------
+
+    async def start(self, new: NewMachine) -> Machine:
+        runtime = self._runtime(new.runtime)
+        async with self._starts, self._alone(new.sandbox_id):
+            try:
+                return await self._start(runtime, new)
+            except BaseException:
+                # Also on cancellation: the caller is gone, the machine must go too.
+                await asyncio.shield(asyncio.ensure_future(self._undo(new.sandbox_id)))
+                raise
+
+    async def _start(self, runtime: Runtime, new: NewMachine) -> Machine:
+        directory = self._directory(new.sandbox_id)
+        directory.mkdir(mode=0o700)
+        _write_record(directory, {"runtime": new.runtime})
+        slot = await self._network.acquire(new.sandbox_id, new.network)
+        instance = await runtime.start(self._spec(new, directory, slot))
+        machine = Machine(
+            sandbox_id=new.sandbox_id,
+            runtime=new.runtime,
+            isolation=runtime.isolation,
+            address=slot.address,
+            handle={"slot": slot.index},
+        )
+        _write_record(
+            directory,
+            {"runtime": new.runtime, "address": slot.address, "slot": slot.index, "instance": dict(instance.state)},
+        )
+        await self._introduce(runtime, instance, slot.address, new)
+        self._live[new.sandbox_id] = _Live(
+            machine=machine, instance=instance, token=new.envd_token, watcher=self._watch(runtime, instance)
+        )
+        return machine
+
+    def _spec(self, new: NewMachine, directory: Path, slot: Slot) -> MachineSpec:
+        return MachineSpec(
+            sandbox_id=new.sandbox_id,
+            directory=directory,
+            layers=tuple(self._layers_dir / layer for layer in new.template.layers),
+            guest=self._guest.directory,
+            slot=slot,
+            resources=new.resources,
+            hostname=new.sandbox_id,
+            argv=self._guest.argv,
+            env=self._guest.env,
+        )
+
+    async def _introduce(self, runtime: Runtime, instance: Instance, address: str, new: NewMachine) -> None:
+        """Give the guest its identity; a machine that dies meanwhile is told at once, not after a timeout."""
+        template = new.template
+        identity = Identity(
+            sandbox_id=new.sandbox_id,
+            template_id=template.id,
+            access_token=new.envd_token,
+            default_user=template.default_user,
+            default_workdir=template.default_workdir,
+            env_vars=new.env_vars,
+        )
+        init = asyncio.ensure_future(self._envd.init(address, identity))
+        death = asyncio.ensure_future(runtime.wait(instance))
+        try:
+            await asyncio.wait({init, death}, return_when=asyncio.FIRST_COMPLETED)
+            if not init.done():
+                raise MachineFailed(
+                    f"the machine of sandbox {new.sandbox_id} ended at its start: {death.result().reason}"
+                )
+            await init
+        finally:
+            for task in (init, death):
+                task.cancel()
+            await asyncio.gather(init, death, return_exceptions=True)
+
+    async def adopt(self, sandbox: Sandbox) -> None:
+        record = _read_record(self._directory(sandbox.id))
+        if sandbox.machine is None or "instance" not in record:
+            raise NotFound(f"sandbox {sandbox.id} has no machine on node {self.name}")
+        runtime = self._runtime(sandbox.runtime)
+        instance = Instance(sandbox_id=sandbox.id, runtime=sandbox.runtime, state=record["instance"])
+        await self._network.adopt(sandbox.id, sandbox.network)
+        self._live[sandbox.id] = _Live(
+            machine=sandbox.machine,
+            instance=instance,
+            token=sandbox.envd_token,
+            watcher=self._watch(runtime, instance),
+        )
+
+    async def stop(self, sandbox_id: str) -> None:
+        async with self._alone(sandbox_id):
+            await self._save_logs(sandbox_id)
+            await self._undo(sandbox_id)
+
+    async def _undo(self, sandbox_id: str) -> None:
+        """Free everything under this id, whatever of it exists."""
+        live = self._live.pop(sandbox_id, None)
+        if live is not None:
+            live.watcher.cancel()
+        directory = self._directory(sandbox_id)
+        for runtime, instance in self._instances_of(sandbox_id, live, _read_record(directory)):
+            await runtime.stop(instance, grace=timedelta(0))
+        await self._network.release(sandbox_id)
+        if directory.exists():
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    def _instances_of(
+        self, sandbox_id: str, live: _Live | None, record: Mapping[str, Any]
+    ) -> Sequence[tuple[Runtime, Instance]]:
+        if live is not None:
+            return [(self._runtimes[live.instance.runtime], live.instance)]
+        names = [record["runtime"]] if record.get("runtime") in self._runtimes else list(self._runtimes)
+        state = record.get("instance", {})
+        return [(self._runtimes[name], Instance(sandbox_id=sandbox_id, runtime=name, state=state)) for name in names]
+
+    def _watch(self, runtime: Runtime, instance: Instance) -> asyncio.Task[None]:
+        async def watch() -> None:
+            ended = await runtime.wait(instance)
+            log.warning("machine of sandbox %s ended by itself: %s", instance.sandbox_id, ended.reason)
+            for callback in self._callbacks:
+                await callback(instance.sandbox_id, ended)
+
+        return asyncio.create_task(watch(), name=f"watch {instance.sandbox_id}")
+
+    # -- what the host has -----------------------------------------------------------------------------------------
+
+    async def machines(self) -> Sequence[Machine]:
+        found: list[Machine] = []
+        for runtime in self._runtimes.values():
+            for instance in await runtime.instances():
+                if not await runtime.alive(instance):
+                    continue
+                record = _read_record(self._directory(instance.sandbox_id))
+                found.append(
+                    Machine(
+                        sandbox_id=instance.sandbox_id,
+                        runtime=runtime.name,
+                        isolation=runtime.isolation,
+                        address=str(record.get("address", "")),
+                        handle={"slot": record.get("slot")},
+                    )
+                )
+        return found
+
+    async def sweep(self, keep: Collection[str]) -> Sequence[str]:
+        await asyncio.to_thread(self._logbook.purge, self._keep_logs)
+        ids = {path.name for path in self._sandboxes_dir.iterdir()} | set(await self._network.claims())
+        for runtime in self._runtimes.values():
+            ids |= {instance.sandbox_id for instance in await runtime.instances()}
+        stray = sorted(id for id in ids if id not in keep and id not in self._acts)
+        freed = []
+        for sandbox_id in stray:
+            try:
+                await self.stop(sandbox_id)
+                freed.append(sandbox_id)
+            except EngineError as error:
+                log.error("could not free what is left of sandbox %s: %s", sandbox_id, error)
+        return freed
+
+    # -- a running machine -----------------------------------------------------------------------------------------
+
+    async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None:
+        await self._network.apply(sandbox_id, policy)
+
+    async def usage(self, sandbox_id: str) -> Usage:
+        live = self._known(sandbox_id)
+        return await self._runtimes[live.instance.runtime].usage(live.instance)
+
+    async def relay_port(self, sandbox_id: str, port: int) -> int | None:
+        live = self._known(sandbox_id)
+        return await self._envd.relay(live.machine.address, live.token, port)
+
+    async def logs(self, sandbox_id: str) -> Sequence[LogEntry]:
+        live = self._live.get(sandbox_id)
+        if live is not None:
+            return await self._envd.logs(live.machine.address, live.token)
+        return await asyncio.to_thread(self._logbook.read, sandbox_id)
+
+    async def _save_logs(self, sandbox_id: str) -> None:
+        """Save what the daemon logged before the machine goes; a daemon that is slow to answer loses them."""
+        live = self._live.get(sandbox_id)
+        if live is None or live.watcher.done():
+            return
+        with contextlib.suppress(TimeoutError, GuestUnresponsive):
+            entries = await asyncio.wait_for(self._envd.logs(live.machine.address, live.token), LOGS_AT_STOP_S)
+            if entries:
+                await asyncio.to_thread(self._logbook.keep, sandbox_id, entries)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _runtime(self, name: str) -> Runtime:
+        try:
+            return self._runtimes[name]
+        except KeyError:
+            have = ", ".join(sorted(self._runtimes)) or "none"
+            raise InvalidRequest(f"runtime {name!r} does not work on node {self.name!r} (it has: {have})") from None
+
+    def _known(self, sandbox_id: str) -> _Live:
+        live = self._live.get(sandbox_id)
+        if live is None:
+            raise NotFound(f"sandbox {sandbox_id} has no machine on node {self.name!r}")
+        return live
+
+    def _directory(self, sandbox_id: str) -> Path:
+        return self._sandboxes_dir / sandbox_id
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, sandbox_id: str) -> AsyncIterator[None]:
+        """One act at a time per sandbox; an id with an entry in `_acts` is in motion."""
+        lock, users = self._acts.get(sandbox_id, (asyncio.Lock(), 0))
+        self._acts[sandbox_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._acts.pop(sandbox_id)
+            if users > 1:
+                self._acts[sandbox_id] = (lock, users - 1)
+
+    async def close(self) -> None:
+        """Stop watching; machines go on."""
+        watchers = [live.watcher for live in self._live.values()]
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
+
+
+def _write_record(directory: Path, record: Mapping[str, Any]) -> None:
+    temporary = directory / "machine.json.new"
+    temporary.write_text(json.dumps(record))
+    temporary.rename(directory / "machine.json")
+
+
+def _read_record(directory: Path) -> Mapping[str, Any]:
+    try:
+        record = json.loads((directory / "machine.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}

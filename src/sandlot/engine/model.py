@@ -158,6 +158,7 @@ class Sandbox:
     pause_memory: bool = True  # what a pause by timeout keeps
     pause_mode: PauseMode | None = None  # set while paused
     idempotency_key: str | None = None
+    request_digest: str | None = None  # of the request that used the key, to tell a repeat from a different request
     ended_at: datetime | None = None
     end_reason: str | None = None  # "killed", "timeout", "out of memory", ...: for people
 

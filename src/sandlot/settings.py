@@ -20,6 +20,10 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         Path("/var/lib/sandlot"), description="Everything this instance keeps: database, templates, sandboxes, keys."
     )
+    cache_dir: Path = Field(
+        Path("/var/cache/sandlot"),
+        description="Template layers: read-only, shared by every instance of this machine, rebuilt when missing.",
+    )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="Port for API and sandbox traffic; 0 picks a free one.")
     database_url: str | None = Field(
@@ -70,7 +74,7 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("data_dir")
+    @field_validator("data_dir", "cache_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Runs once inside the new root filesystem, as root, after the packages are installed.
+set -eu
+
+groupadd --gid 1000 user
+useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash user
+usermod --password '*' user
+chsh --shell /bin/bash root
+
+printf 'user ALL=(ALL:ALL) NOPASSWD: ALL\n' >/etc/sudoers.d/user
+chmod 0440 /etc/sudoers.d/user
+
+printf 'LANG=C.UTF-8\n' >/etc/default/locale
+
+# Root and the user get the same search path, whatever way a shell is started.
+cat >/etc/profile.d/path.sh <<'PROFILE'
+PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+[ "$(id -u)" -eq 0 ] || PATH="$HOME/.local/bin:$PATH"
+export PATH
+PROFILE
+
+# A sandbox is thrown away: `pip install` may write to the system's Python, as people expect of a container.
+rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
+ln -sf python3 /usr/bin/python
+
+printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts

@@ -1,0 +1,552 @@
+"""Lifecycle: the only writer of sandbox state. Every step is checked against `MOVES` and written by compare-and-set.
+
+Two rules keep machines from leaking. A row exists before its machine does, so whatever a crash leaves behind is found by
+`reconcile`. And a row reaches ENDED only after its node has freed everything, so an ended sandbox holds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from sandlot.engine.errors import (
+    Conflict,
+    EngineError,
+    InvalidRequest,
+    MachineFailed,
+    NoCapacity,
+    NotFound,
+    Unavailable,
+    WrongState,
+)
+from sandlot.engine.listing import Page, decode_cursor, encode_cursor
+from sandlot.engine.model import Exit, Machine, NetworkPolicy, NewMachine, Sandbox, State, Template
+from sandlot.engine.placement import Scheduler, first_node
+from sandlot.engine.ports import Clock, Node, SandboxStore, TemplateStore
+from sandlot.engine.request import (
+    Limits,
+    NewSandbox,
+    check_request,
+    check_timeout,
+    new_sandbox_id,
+    new_token,
+    parse_sandbox_id,
+    request_digest,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MOVES: Mapping[State, frozenset[State]] = {
+    State.CREATING: frozenset({State.RUNNING, State.STOPPING}),
+    State.RUNNING: frozenset({State.PAUSING, State.STOPPING}),
+    State.PAUSING: frozenset({State.PAUSED, State.RUNNING, State.STOPPING}),
+    State.PAUSED: frozenset({State.RESUMING, State.STOPPING}),
+    State.RESUMING: frozenset({State.RUNNING, State.PAUSED, State.STOPPING}),
+    State.STOPPING: frozenset({State.ENDED}),
+    State.ENDED: frozenset(),
+}
+
+LIVE = frozenset(State) - {State.ENDED}
+HOLDING = LIVE - {State.PAUSED}  # states in which a sandbox has, or may have, a machine
+START_LIMIT_S = 120.0  # a node has tighter limits of its own; this one bounds a node that hangs
+SWAP_TRIES = 20
+ENDS_AT_ONCE = 8  # stopping is work for the host; a hundred at the same moment would starve running sandboxes
+
+
+class Lifecycle:
+    """Creates, changes and ends sandboxes. Methods that take `team_id` see only that team's; None sees all."""
+
+    def __init__(
+        self,
+        *,
+        sandboxes: SandboxStore,
+        templates: TemplateStore,
+        nodes: Mapping[str, Node],
+        clock: Clock,
+        default_runtime: str,
+        limits: Limits,
+        schedule: Scheduler = first_node,
+        make_id: Callable[[], str] = new_sandbox_id,
+        make_token: Callable[[], str] = new_token,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._templates = templates
+        self._nodes = nodes
+        self._clock = clock
+        self._default_runtime = default_runtime
+        self._limits = limits
+        self._schedule = schedule
+        self._make_id = make_id
+        self._make_token = make_token
+        self._admission = asyncio.Lock()
+        self._end_slots = asyncio.Semaphore(ENDS_AT_ONCE)
+        self._policy_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._starting: dict[str, asyncio.Task[Sandbox]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[Any]] = set()
+        self._exits: dict[str, Exit] = {}  # machines that ended before their sandbox was running
+        self._deadlines: dict[str, datetime] = {}
+        self._listeners: list[Callable[[Sandbox], None]] = []
+        for node in nodes.values():
+            node.on_exit(self.machine_exited)
+
+    def on_change(self, callback: Callable[[Sandbox], None]) -> None:
+        """Call back, at once and without waiting, with every row written from here."""
+        self._listeners.append(callback)
+
+    def node_of(self, sandbox: Sandbox) -> Node:
+        node = self._nodes.get(sandbox.node)
+        if node is None:
+            raise Unavailable(f"sandbox {sandbox.id!r} is on node {sandbox.node!r}, which this server does not have")
+        return node
+
+    # Reading
+
+    async def find(self, sandbox_id: str) -> Sandbox | None:
+        """The row of any team in any state, or None. For the edge and for operators."""
+        return await self._sandboxes.get(parse_sandbox_id(sandbox_id))
+
+    async def get(self, team_id: str | None, sandbox_id: str, *, include_ended: bool = False) -> Sandbox:
+        """Raises `NotFound` for what is unknown, another team's, or (unless asked for) ended."""
+        sandbox = await self.find(sandbox_id)
+        if (
+            sandbox is None
+            or (team_id is not None and sandbox.team_id != team_id)
+            or (sandbox.state is State.ENDED and not include_ended)
+        ):
+            raise NotFound(f"sandbox {sandbox_id!r} was not found; it may have been killed or have reached its timeout")
+        return sandbox
+
+    async def list(
+        self,
+        team_id: str | None,
+        *,
+        states: Collection[State] = (State.RUNNING, State.PAUSING, State.PAUSED),
+        metadata: Mapping[str, str] | None = None,
+        template: str | None = None,
+        started_after: datetime | None = None,
+        descending: bool = True,
+        limit: int = 100,
+        token: str | None = None,
+    ) -> Page:
+        """One page, ordered by start. Raises `InvalidRequest` for a token that was not made here."""
+        rows = await self._sandboxes.query(
+            team_id=team_id,
+            states=states,
+            metadata=metadata,
+            template=template,
+            started_after=started_after,
+            descending=descending,
+            limit=limit + 1,
+            after=decode_cursor(token) if token else None,
+        )
+        more = len(rows) > limit
+        rows = rows[:limit]
+        return Page(sandboxes=rows, next_token=encode_cursor(rows[-1]) if more else None)
+
+    async def count(self, team_id: str | None, states: Collection[State] = (State.RUNNING,)) -> int:
+        return await self._sandboxes.count(team_id=team_id, states=states)
+
+    # Starting
+
+    async def create(self, team_id: str, new: NewSandbox) -> Sandbox:
+        """A running sandbox. A repeat with the same idempotency key returns the same one.
+
+        A caller that goes away while it starts leaves nothing behind, unless it gave a key: then it may come back for it.
+        """
+        check_request(new, self._limits, self._default_runtime)
+        template = await self._template(team_id, new.template)
+        node = self._schedule(template.resources, tuple(self._nodes.values()))
+        row = self._row(team_id, new, template, node)
+        start = self._track(self._starting, row.id, self._start(row, template, node), self._started)
+        try:
+            return await asyncio.shield(start)
+        except _KeyInUse as use:
+            return await self._repeat(use.sandbox, row)
+        except asyncio.CancelledError:
+            if new.idempotency_key is None:
+                self._later(self._take_back(start))
+            raise
+
+    async def _template(self, team_id: str, ref: str) -> Template:
+        template = await self._templates.resolve(team_id, ref.removesuffix(":default"))
+        if template is None:
+            raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
+        return template
+
+    def _row(self, team_id: str, new: NewSandbox, template: Template, node: Node) -> Sandbox:
+        now = self._clock()
+        return Sandbox(
+            id=self._make_id(),
+            team_id=team_id,
+            template_id=template.id,
+            template_name=template.name,
+            state=State.CREATING,
+            runtime=template.runtime or self._default_runtime,
+            node=node.name,
+            resources=template.resources,
+            created_at=now,
+            started_at=now,
+            end_at=now + timedelta(seconds=new.timeout_s),
+            envd_version=template.envd_version,
+            metadata=new.metadata,
+            env_vars=new.env_vars,
+            network=new.network,
+            envd_token=self._make_token() if new.secure else None,
+            traffic_token=None if new.network.allow_public_traffic else self._make_token(),
+            timeout_s=new.timeout_s,
+            on_timeout=new.on_timeout,
+            auto_resume=new.auto_resume,
+            pause_memory=new.pause_memory,
+            idempotency_key=new.idempotency_key,
+            request_digest=request_digest(new) if new.idempotency_key is not None else None,
+        )
+
+    async def _start(self, row: Sandbox, template: Template, node: Node) -> Sandbox:
+        await self._admit(row)
+        try:
+            machine = await asyncio.wait_for(node.start(_wanted(row, template)), START_LIMIT_S)
+            running = await self._swap(row, self._running(row, machine))
+        except (Exception, asyncio.CancelledError) as error:
+            failure = _start_failure(row, error)
+            await self._abandon(row, str(failure))
+            raise failure from error
+        self._later(self._templates.spawned(template.id, running.started_at))
+        return running
+
+    async def _admit(self, row: Sandbox) -> None:
+        """Write the first row, if there is room. The lock makes the count and the row one step."""
+        async with self._admission:
+            if row.idempotency_key is not None:
+                earlier = await self._sandboxes.by_idempotency_key(row.team_id, row.idempotency_key)
+                if earlier is not None:
+                    raise _KeyInUse(earlier)
+            if await self._sandboxes.count(states=HOLDING) >= self._limits.max_sandboxes:
+                raise NoCapacity(
+                    f"this server runs at most {self._limits.max_sandboxes} sandboxes at once; kill one, "
+                    "or raise SANDLOT_MAX_SANDBOXES"
+                )
+            await self._sandboxes.add(row)
+
+    def _running(self, row: Sandbox, machine: Machine) -> Sandbox:
+        now = self._clock()
+        return replace(
+            row,
+            state=State.RUNNING,
+            machine=machine,
+            started_at=now,
+            end_at=now + timedelta(seconds=row.timeout_s),
+        )
+
+    async def _abandon(self, row: Sandbox, reason: str) -> None:
+        try:
+            await self._finish(row.id, reason)
+        except Exception:  # the caller is to see why the start failed; the reconciler finishes this
+            log.exception("could not clean up after sandbox %s failed to start; it will be tried again", row.id)
+
+    async def _repeat(self, earlier: Sandbox, row: Sandbox) -> Sandbox:
+        """The answer to a request whose idempotency key was used before."""
+        if earlier.request_digest != row.request_digest:
+            raise Conflict(
+                f"Idempotency-Key {row.idempotency_key!r} was used with a different request; use a new key for this one"
+            )
+        start = self._starting.get(earlier.id)
+        if start is not None:
+            return await asyncio.shield(start)
+        sandbox = await self.find(earlier.id) or earlier
+        if sandbox.state in (State.CREATING, State.STOPPING, State.ENDED):
+            raise Conflict(
+                f"Idempotency-Key {row.idempotency_key!r} belongs to sandbox {sandbox.id!r}, which is "
+                f"{sandbox.state.value}; use a new key to create another"
+            )
+        return sandbox
+
+    async def _take_back(self, start: asyncio.Task[Sandbox]) -> None:
+        await asyncio.wait([start])
+        if not start.cancelled() and start.exception() is None:
+            await self._ended(start.result().id, "the caller went away while it was starting")
+
+    def _started(self, sandbox_id: str) -> None:
+        exit = self._exits.pop(sandbox_id, None)
+        if exit is not None:
+            self._later(self.machine_exited(sandbox_id, exit))
+
+    # Changing
+
+    async def set_timeout(self, team_id: str | None, sandbox_id: str, timeout_s: int) -> Sandbox:
+        """End `timeout_s` from now, sooner or later than before; 0 ends it before this returns."""
+        if timeout_s < 0:
+            raise InvalidRequest(f"timeout must be 0 seconds or more, not {timeout_s}")
+        check_timeout(timeout_s, self._limits)
+        end_at = self._clock() + timedelta(seconds=timeout_s)
+        sandbox = await self._update(team_id, sandbox_id, lambda old: replace(old, end_at=end_at))
+        if timeout_s == 0:
+            await self.end(sandbox, "timeout")
+        return sandbox
+
+    async def refresh(self, team_id: str | None, sandbox_id: str, timeout_s: int) -> Sandbox:
+        """End `timeout_s` from now, but not sooner than before."""
+        if timeout_s < 0:
+            raise InvalidRequest(f"duration must be 0 seconds or more, not {timeout_s}")
+        check_timeout(timeout_s, self._limits)
+        end_at = self._clock() + timedelta(seconds=timeout_s)
+        return await self._update(team_id, sandbox_id, lambda old: replace(old, end_at=max(old.end_at, end_at)))
+
+    async def connect(self, team_id: str | None, sandbox_id: str, timeout_s: int) -> tuple[Sandbox, bool]:
+        """The running sandbox, with its deadline put off, and whether it had to be resumed."""
+        return await self.refresh(team_id, sandbox_id, timeout_s), False
+
+    async def set_network(self, team_id: str | None, sandbox_id: str, policy: NetworkPolicy) -> Sandbox:
+        """Replace what the sandbox may reach. Who may reach the sandbox stays as it was created.
+
+        In force on the node before it is in the row: after a crash in between, the row's policy is put in force again,
+        and the caller was told nothing. The lock keeps two callers from leaving one policy here and the other there.
+        """
+        sandbox = await self._settled(team_id, sandbox_id)
+        lock = self._policy_locks.setdefault(sandbox.id, asyncio.Lock())
+        async with lock:
+            sandbox = await self._settled(team_id, sandbox_id)
+            _require_running(sandbox, "change the network of")
+            wanted = replace(
+                policy,
+                allow_public_traffic=sandbox.network.allow_public_traffic,
+                mask_request_host=sandbox.network.mask_request_host,
+                https_ports=sandbox.network.https_ports,
+            )
+            await self.node_of(sandbox).set_network(sandbox.id, wanted)
+            return await self._update(team_id, sandbox_id, lambda old: replace(old, network=wanted))
+
+    async def _update(self, team_id: str | None, sandbox_id: str, change: Callable[[Sandbox], Sandbox]) -> Sandbox:
+        sandbox = await self._settled(team_id, sandbox_id)
+
+        def changed(old: Sandbox) -> Sandbox:
+            _require_running(old, "change")
+            return change(old)
+
+        return await self._change(sandbox.id, changed)
+
+    async def _settled(self, team_id: str | None, sandbox_id: str) -> Sandbox:
+        """The row, after waiting for a start in flight."""
+        sandbox = await self.get(team_id, sandbox_id)
+        start = self._starting.get(sandbox.id)
+        if start is not None:
+            await asyncio.wait([start])
+            sandbox = await self.get(team_id, sandbox_id)
+        return sandbox
+
+    # Ending
+
+    async def kill(self, team_id: str | None, sandbox_id: str) -> None:
+        """End a sandbox in any state; nothing of it is left when this returns. Raises `NotFound`."""
+        sandbox = await self.get(team_id, sandbox_id)
+        await self._ended(sandbox.id, "killed")
+
+    async def end(self, seen: Sandbox, reason: str) -> bool:
+        """End a sandbox only if it is still as it was seen. False: it moved on, and the reason may no longer hold."""
+        if seen.state is not State.STOPPING:
+            try:
+                await self._swap(seen, _stopping(seen, reason))
+            except Conflict:
+                return False
+        await self._ended(seen.id, reason)
+        return True
+
+    async def machine_exited(self, sandbox_id: str, exit: Exit) -> None:
+        """A node says that a machine ended by itself."""
+        if sandbox_id in self._starting:
+            self._exits[sandbox_id] = exit  # looked at when the start is over
+            return
+        sandbox = await self._sandboxes.get(sandbox_id)
+        if sandbox is not None and sandbox.state is State.RUNNING:
+            log.warning("the machine of sandbox %s ended: %s", sandbox_id, exit.reason)
+            await self.end(sandbox, exit.reason)
+
+    async def expire(self) -> int:
+        """One pass of the sweeper: end what is past its deadline; return how many."""
+        due = await self._sandboxes.expired(self._clock())
+        outcomes = await asyncio.gather(*(self.end(sandbox, "timeout") for sandbox in due), return_exceptions=True)
+        for sandbox, outcome in zip(due, outcomes, strict=True):
+            self._deadlines.pop(sandbox.id, None)
+            if isinstance(outcome, BaseException):
+                log.error("could not end sandbox %s at its deadline: %s", sandbox.id, outcome, exc_info=outcome)
+        return sum(outcome is True for outcome in outcomes)
+
+    async def purge(self, keep: timedelta) -> int:
+        """Forget sandboxes that ended longer ago than `keep`."""
+        return await self._sandboxes.purge(self._clock() - keep)
+
+    def next_deadline(self) -> datetime | None:
+        """The soonest deadline written from here; rows of an earlier process are found by the sweeper's own look."""
+        return min(self._deadlines.values(), default=None)
+
+    async def _ended(self, sandbox_id: str, reason: str) -> None:
+        """Wait for the end that is in progress, or be the one who does it. Goes on if the caller goes away."""
+        task = self._ending.get(sandbox_id)
+        if task is None:
+            task = self._track(self._ending, sandbox_id, self._end(sandbox_id, reason))
+        await asyncio.shield(task)
+
+    async def _end(self, sandbox_id: str, reason: str) -> None:
+        # STOPPING first: a start in flight then fails its swap, and cleans up before the machine is stopped here.
+        await self._change(sandbox_id, lambda old: _stopping(old, reason))
+        start = self._starting.get(sandbox_id)
+        if start is not None:
+            await asyncio.wait([start])
+        await self._finish(sandbox_id, reason)
+
+    async def _finish(self, sandbox_id: str, reason: str) -> None:
+        sandbox = await self._change(sandbox_id, lambda old: _stopping(old, reason))
+        if sandbox.state is State.ENDED:
+            return
+        async with self._end_slots:
+            await self.node_of(sandbox).stop(sandbox_id)
+        await self._change(sandbox_id, self._as_ended)
+        log.info("sandbox %s ended: %s", sandbox_id, sandbox.end_reason)
+
+    def _as_ended(self, old: Sandbox) -> Sandbox:
+        if old.state is State.ENDED:
+            return old
+        return replace(old, state=State.ENDED, ended_at=self._clock())
+
+    # What reconcile needs
+
+    @asynccontextmanager
+    async def no_new_starts(self) -> AsyncIterator[None]:
+        """While held, no row and no machine appears that was not there before: what has no row is nobody's."""
+        async with self._admission:
+            yield
+
+    def moving(self) -> frozenset[str]:
+        """Sandboxes that this process is starting or ending right now."""
+        return frozenset(self._starting) | frozenset(self._ending)
+
+    async def adopt(self, sandbox: Sandbox) -> None:
+        """Take over a running sandbox of an earlier process."""
+        await self.node_of(sandbox).adopt(sandbox)
+        self._notify(sandbox)
+
+    async def close(self) -> None:
+        """Give up starts in flight, finish what is being ended. Running sandboxes stay."""
+        for start in self._starting.values():
+            start.cancel()
+        while tasks := {*self._starting.values(), *self._ending.values(), *self._background}:
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)  # lets the tasks' own callbacks take them off the lists
+
+    # Writing
+
+    async def _change(self, sandbox_id: str, change: Callable[[Sandbox], Sandbox]) -> Sandbox:
+        """Read, change, write; again if somebody was quicker. `change` returns its argument to leave the row alone."""
+        for _ in range(SWAP_TRIES):
+            old = await self._sandboxes.get(sandbox_id)
+            if old is None:
+                raise NotFound(f"sandbox {sandbox_id!r} was not found")
+            new = change(old)
+            if new is old:
+                return old
+            try:
+                return await self._swap(old, new)
+            except WrongState:
+                raise
+            except Conflict:
+                continue
+        raise Conflict(f"sandbox {sandbox_id!r} is being changed by others at the same time; try again")
+
+    async def _swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
+        if new.state is not old.state and new.state not in MOVES[old.state]:
+            raise WrongState(f"sandbox {old.id!r} is {old.state.value}; it cannot become {new.state.value}")
+        written = await self._sandboxes.swap(old, new)
+        self._notify(written)
+        return written
+
+    def _notify(self, sandbox: Sandbox) -> None:
+        if sandbox.state is State.RUNNING:
+            self._deadlines[sandbox.id] = sandbox.end_at
+        else:
+            self._deadlines.pop(sandbox.id, None)
+        for listener in self._listeners:
+            listener(sandbox)
+
+    def _track(
+        self,
+        tasks: dict[str, asyncio.Task[T]],
+        sandbox_id: str,
+        work: Coroutine[Any, Any, T],
+        then: Callable[[str], None] = lambda _: None,
+    ) -> asyncio.Task[T]:
+        """Run `work` on its own, so that a caller that goes away does not stop it halfway."""
+        task = asyncio.create_task(work)
+        tasks[sandbox_id] = task
+
+        def done(task: asyncio.Task[T]) -> None:
+            del tasks[sandbox_id]
+            if not task.cancelled():
+                task.exception()  # whoever waits is told; if nobody does, that is no reason for a warning
+            then(sandbox_id)
+
+        task.add_done_callback(done)
+        return task
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except EngineError as error:
+                log.error("work in the background failed: %s", error)
+
+        task = asyncio.create_task(guarded())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+class _KeyInUse(Conflict):
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        super().__init__(f"the idempotency key belongs to sandbox {sandbox.id!r}")
+
+
+def _stopping(old: Sandbox, reason: str) -> Sandbox:
+    """The row on its way out. A sandbox that never ran gives its key back, so that the request can be repeated."""
+    if old.state in (State.STOPPING, State.ENDED):
+        return old
+    key = None if old.state is State.CREATING else old.idempotency_key
+    return replace(old, state=State.STOPPING, end_reason=reason, idempotency_key=key)
+
+
+def _require_running(sandbox: Sandbox, doing: str) -> None:
+    if sandbox.state is not State.RUNNING:
+        raise WrongState(f"could not {doing} sandbox {sandbox.id!r}: it is {sandbox.state.value}, not running")
+
+
+def _wanted(row: Sandbox, template: Template) -> NewMachine:
+    return NewMachine(
+        sandbox_id=row.id,
+        runtime=row.runtime,
+        template=template,
+        resources=row.resources,
+        network=row.network,
+        envd_token=row.envd_token,
+        env_vars=row.env_vars,
+    )
+
+
+def _start_failure(row: Sandbox, error: BaseException) -> EngineError:
+    match error:
+        case WrongState() | Conflict():
+            return Conflict(f"sandbox {row.id!r} was killed while it was starting")
+        case EngineError():
+            return error
+        case TimeoutError():
+            return MachineFailed(f"sandbox {row.id!r} did not start within {START_LIMIT_S:g} seconds")
+        case asyncio.CancelledError():
+            return Unavailable("the server is stopping; create the sandbox again when it is back")
+        case _:
+            log.error("sandbox %s could not be started", row.id, exc_info=error)
+            return MachineFailed(f"sandbox {row.id!r} could not be started; the server's log has the reason")

@@ -1,0 +1,36 @@
+"""Listing: pages of sandboxes and the opaque tokens that lead from one to the next."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandlot.engine.errors import InvalidRequest
+from sandlot.engine.model import Sandbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of a list. `next_token` is None on the last one."""
+
+    sandboxes: Sequence[Sandbox]
+    next_token: str | None
+
+
+def encode_cursor(last: Sandbox) -> str:
+    text = json.dumps([last.started_at.isoformat(), last.id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode_cursor(token: str) -> tuple[datetime, str]:
+    try:
+        started_at, sandbox_id = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        when = datetime.fromisoformat(started_at)
+        if when.tzinfo is None or not isinstance(sandbox_id, str):
+            raise ValueError("not a cursor")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidRequest("nextToken is not one that this server gave out; start again without it") from error
+    return when.astimezone(UTC), sandbox_id

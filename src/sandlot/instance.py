@@ -1,0 +1,141 @@
+"""The running instance of a data directory: who it is, proven by a lock, and where it listens, told by a small file."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: type, whence, start, length, pid
+_held: dict[Path, int] = {}
+
+
+class AlreadyRunning(Exception):
+    """Another process serves this data directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a server tells about itself once it listens (`server.json`)."""
+
+    pid: int
+    url: str
+    port: int
+    domain: str | None
+    started_at: str
+    ca: str | None = None  # the local CA's certificate, when there is one
+
+
+def claim(data_dir: Path) -> None:
+    """Make this process the one server of the data directory, until it ends. Raises `AlreadyRunning`.
+
+    A POSIX record lock: the kernel names its holder and drops it with the process, so it can be neither stale nor
+    mistaken for another process, whatever became of the pid.
+    """
+    path = _lock_path(data_dir)
+    if path in _held:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise AlreadyRunning(f"another server (pid {holder(data_dir)}) uses {data_dir}") from error
+    _held[path] = fd
+
+
+def holder(data_dir: Path) -> int | None:
+    """The pid of the server that holds the data directory, straight from the kernel; None if there is none."""
+    path = _lock_path(data_dir)
+    if path in _held:  # closing any descriptor of the file would drop our own lock
+        return os.getpid()
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    finally:
+        os.close(fd)
+    return pid if kind != fcntl.F_UNLCK and pid > 1 else None
+
+
+def announce(data_dir: Path, facts: Facts) -> None:
+    """Write the server's facts, whole or not at all."""
+    path = data_dir / "server.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(
+        json.dumps(
+            {
+                "pid": facts.pid,
+                "url": facts.url,
+                "port": facts.port,
+                "domain": facts.domain,
+                "started_at": facts.started_at,
+                "ca": facts.ca,
+            }
+        )
+    )
+    temporary.rename(path)
+
+
+def facts(data_dir: Path) -> Facts | None:
+    """The facts of the server that runs now; None if none runs, or if it does not listen yet."""
+    try:
+        raw: Any = json.loads((data_dir / "server.json").read_text())
+        told = Facts(
+            pid=int(raw["pid"]),
+            url=str(raw["url"]),
+            port=int(raw["port"]),
+            domain=raw.get("domain"),
+            started_at=str(raw.get("started_at", "")),
+            ca=raw.get("ca"),
+        )
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return told if told.pid == holder(data_dir) else None
+
+
+def stop(data_dir: Path, timeout_s: float = 30) -> bool:
+    """End the server of the data directory and wait until it is gone. False if none ran."""
+    pid = holder(data_dir)
+    if pid is None:
+        return False
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if holder(data_dir) != pid:  # it ended, and the pid may be somebody else's by now
+            return True
+        for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, 10.0)):
+            signal.pidfd_send_signal(pidfd, number)
+            if _ended(data_dir, pid, patience_s):
+                return True
+        return False
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(pidfd)
+
+
+def _ended(data_dir: Path, pid: int, patience_s: float) -> bool:
+    """The lock is the thing to watch: a zombie that nobody reaps holds it no more."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if holder(data_dir) != pid:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _lock_path(data_dir: Path) -> Path:
+    return data_dir / "server.lock"

@@ -1,0 +1,148 @@
+"""Host packages: which programs Sandlot needs, which are missing, and how this system's package manager brings them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Progress = Callable[[str], None]
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_UNATTENDED = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+
+
+class SetupFailed(Exception):
+    """The host could not be prepared; the message says what a person can do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manager:
+    """A package manager: how it is told to install, and what refreshes its lists first."""
+
+    name: str
+    install: tuple[str, ...]
+    refresh: tuple[str, ...] = ()
+
+    def command(self, packages: Sequence[str]) -> str:
+        steps = [shlex.join(self.refresh)] if self.refresh else []
+        return " && ".join([*steps, shlex.join((*self.install, *packages))])
+
+
+MANAGERS = {
+    manager.name: manager
+    for manager in (
+        Manager(
+            name="apt",
+            refresh=("apt-get", "-o", "DPkg::Lock::Timeout=600", "update"),
+            install=(
+                *("apt-get", "-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Use-Pty=0"),
+                *("install", "-y", "--no-install-recommends"),
+            ),
+        ),
+        Manager(name="dnf", install=("dnf", "install", "-y")),
+        Manager(name="pacman", install=("pacman", "-Sy", "--noconfirm", "--needed")),
+        Manager(name="zypper", install=("zypper", "--non-interactive", "install", "--no-recommends")),
+        Manager(name="apk", install=("apk", "add")),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One thing the host must have, and the package that brings it."""
+
+    name: str  # the program, or the path
+    why: str
+    group: str = "run"
+    optional: bool = False
+    alternative: str | None = None
+    packages: dict[str, str] = field(default_factory=dict)  # by package manager
+
+    def is_met(self) -> bool:
+        if self.name.startswith("/"):
+            return Path(self.name).exists() or (self.alternative is not None and found(self.alternative) is not None)
+        return any(found(name) for name in (self.name, self.alternative) if name)
+
+
+def found(program: str) -> str | None:
+    """Where a program is; administrators' directories count even if a user's PATH leaves them out."""
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
+
+
+def needs(*groups: str) -> list[Need]:
+    table = tomllib.loads(Path(__file__).with_name("packages.toml").read_text())["need"]
+    rows = [
+        Need(
+            name=row.get("program") or row["path"],
+            why=row["why"],
+            group=row.get("group", "run"),
+            optional=row.get("optional", False),
+            alternative=row.get("alternative"),
+            packages={name: row[name] for name in MANAGERS if name in row},
+        )
+        for row in table
+    ]
+    return [need for need in rows if need.group in groups]
+
+
+def missing(*groups: str) -> list[Need]:
+    return [need for need in needs(*groups) if not need.is_met()]
+
+
+def manager() -> Manager | None:
+    """This system's package manager, by the program that is there."""
+    programs = {"apt": "apt-get"}
+    return next((each for name, each in MANAGERS.items() if found(programs.get(name, name))), None)
+
+
+def fix(wanted: Sequence[Need]) -> str:
+    """The command that a person would type to get these."""
+    here = manager()
+    names = [need.packages[here.name] for need in wanted if here.name in need.packages] if here else []
+    if not here or not names:
+        return f"install {', '.join(need.name for need in wanted)} with this system's package manager"
+    return f"sudo sh -c {shlex.quote(here.command(names))}"
+
+
+def install(wanted: Sequence[Need], progress: Progress) -> None:
+    """Install what is missing, by name. Raises `SetupFailed` with the exact command if that cannot be done here."""
+    here = manager()
+    names = [need.packages[here.name] for need in wanted if here.name in need.packages] if here else []
+    if not names or here is None:
+        raise SetupFailed(f"cannot install {', '.join(need.name for need in wanted)} here: {fix(wanted)}")
+    if os.geteuid() != 0:
+        raise SetupFailed(f"{', '.join(names)} must be installed, and only root can do that. Run: {fix(wanted)}")
+    if here.refresh:
+        progress("reading package lists")
+        run(here.refresh, progress, check=False)  # one broken third-party source need not stop us
+    run((*here.install, *names), progress)
+
+
+def run(argv: Sequence[str], progress: Progress, check: bool = True) -> None:
+    """Run a system program, telling its lines as progress; the last ones are in the error if it fails."""
+    lines: list[str] = []
+    child = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, **_UNATTENDED},
+    )
+    assert child.stdout is not None
+    with child:
+        for line in child.stdout:
+            if line.strip():
+                lines = [*lines[-14:], line.rstrip()]
+                progress(line.strip()[:100])
+    if check and child.returncode != 0:
+        tail = "\n".join(lines)
+        raise SetupFailed(
+            f"`{shlex.join(argv)}` failed with status {child.returncode}:\n{tail}\nRepair that and try again"
+        )

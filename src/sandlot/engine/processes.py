@@ -16,7 +16,7 @@ from typing import IO, Any
 from sandlot.engine.errors import EngineError, Unavailable
 
 CLONE_NEWNS = 0x00020000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_SLAVE = 0x2, 0x4, 0x8, 0x4000, 1 << 19
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_SLAVE, MS_SHARED = 0x2, 0x4, 0x8, 0x1000, 0x4000, 1 << 19, 1 << 20
 MNT_DETACH = 2
 PR_SET_CHILD_SUBREAPER = 36
 OUTPUT_LIMIT = 1 << 20
@@ -158,12 +158,22 @@ def enter_private_mounts() -> None:
     if _host_mounts is not None:
         return
     _host_mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    _share("/run/netns")
     _check(_libc.unshare(CLONE_NEWNS), "move into a mount namespace of its own (Sandlot must run as root)")
     mount("none", "/", None, MS_REC | MS_SLAVE)
     if _is_hybrid():  # crun refuses a v1 hierarchy with controllers on the v2 mount beside it
-        _check(_libc.umount2(b"/sys/fs/cgroup/unified", MNT_DETACH), "uncover the cgroup hierarchy")
+        # Covered, not taken away: crun writes there all the same, and must not write into the host's directory below.
+        mount("none", "/sys/fs/cgroup/unified", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     # runsc before 2025 takes a readable /proc/sys/net/core for the root network namespace (gVisor #10704).
     mount("none", "/proc/sys/net", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def _share(directory: str) -> None:
+    """Have what is mounted below arrive in namespaces made from now on, also where the host's root shares nothing."""
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    if _libc.mount(None, directory.encode(), None, MS_SHARED, None) != 0:  # not a mount of its own yet
+        mount(directory, directory, None, MS_BIND)
+        mount("none", directory, None, MS_SHARED)
 
 
 def _is_hybrid() -> bool:

@@ -1,0 +1,130 @@
+"""Sockets that live in a router's namespace and are served by this process."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from sandlot.engine.errors import Unavailable
+from sandlot.engine.network.plan import DNS_PORT, EGRESS_PORT, GUEST_GATEWAY, PINS, Place
+
+log = logging.getLogger(__name__)
+
+_CLONE_NEWNET = 0x40000000
+_BACKLOG = 128
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """What a router listens on, towards its guest."""
+
+    dns_udp: socket.socket
+    dns_tcp: socket.socket
+    egress: socket.socket
+
+    def close(self) -> None:
+        for listener in (self.dns_udp, self.dns_tcp, self.egress):
+            listener.close()
+
+
+def listen(place: Place) -> Listeners:
+    """Open the router's listeners. A socket stays in the namespace it was made in, whoever uses it."""
+    result: Future[Listeners] = Future()
+    # A thread of its own that ends: one that stayed in the namespace would make later sockets there by mistake.
+    thread = threading.Thread(target=_listen_inside, args=(place, result), name=f"listen-{place.index}", daemon=True)
+    thread.start()
+    thread.join()
+    return result.result()
+
+
+def _listen_inside(place: Place, result: Future[Listeners]) -> None:
+    opened: list[socket.socket] = []
+    try:
+        _enter(place)
+        gateway = str(GUEST_GATEWAY)
+        for kind, port in (
+            (socket.SOCK_DGRAM, DNS_PORT),
+            (socket.SOCK_STREAM, DNS_PORT),
+            (socket.SOCK_STREAM, EGRESS_PORT),
+        ):
+            listener = socket.socket(socket.AF_INET, kind)
+            opened.append(listener)
+            listener.setblocking(False)
+            if kind == socket.SOCK_STREAM:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((gateway, port))
+            if kind == socket.SOCK_STREAM:
+                listener.listen(_BACKLOG)
+        result.set_result(Listeners(*opened))
+    except BaseException as error:
+        for listener in opened:
+            listener.close()
+        result.set_exception(error)
+
+
+def _enter(place: Place) -> None:
+    fd = os.open(PINS / place.router, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.setns(fd, _CLONE_NEWNET) != 0:
+            raise Unavailable(f"could not enter network slot {place.index}: {os.strerror(ctypes.get_errno())}")
+    finally:
+        os.close(fd)
+
+
+class Acceptor:
+    """Serves each connection of a listener in a task of its own, up to a limit; an idle listener costs no task."""
+
+    def __init__(self, listener: socket.socket, serve: Callable[[socket.socket], Awaitable[None]], limit: int) -> None:
+        self._listener, self._serve, self._limit = listener, serve, limit
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._loop.add_reader(listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return
+        except OSError as error:  # out of descriptors: look away for a moment, the listener would report itself forever
+            log.warning("a sandbox's connection could not be accepted: %s", error)
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(1, self._look_again)
+            return
+        if len(self._tasks) >= self._limit:
+            connection.close()
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(self._serve_one(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _look_again(self) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(self._listener, self._accept)
+
+    async def _serve_one(self, connection: socket.socket) -> None:
+        try:
+            await self._serve(connection)
+        except (OSError, TimeoutError, EOFError, ValueError) as error:
+            log.debug("a sandbox's connection ended: %r", error)
+        except Exception:
+            log.exception("a sandbox's connection failed in the relay")
+        finally:
+            connection.close()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._loop.remove_reader(self._listener)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

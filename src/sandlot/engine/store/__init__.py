@@ -1,0 +1,8 @@
+"""The store: rows of teams, keys, templates and sandboxes in SQLite or PostgreSQL, behind the protocols of `ports`."""
+
+from sandlot.engine.store.access import SqlAccess
+from sandlot.engine.store.database import Database
+from sandlot.engine.store.sandboxes import SqlSandboxes
+from sandlot.engine.store.templates import SqlTemplates
+
+__all__ = ["Database", "SqlAccess", "SqlSandboxes", "SqlTemplates"]

@@ -1,0 +1,1 @@
+"""Migrations: the steps that bring a database from any earlier version to this one."""

@@ -1,0 +1,121 @@
+"""Rows and records: how each record of `model` is written to a row and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from sandlot.engine.model import (
+    Isolation,
+    Key,
+    Machine,
+    NetworkPolicy,
+    OnTimeout,
+    PauseMode,
+    Resources,
+    Sandbox,
+    State,
+    Team,
+    Template,
+)
+
+R = TypeVar("R")
+Values = Mapping[Any, Any]
+
+
+def _values(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _build(kind: type[R], values: Values) -> R:
+    """A record from stored values. Fields it does not know are left out: a later version may have written them."""
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in known})
+
+
+def _read_only(values: Values) -> Values:
+    return MappingProxyType(dict(values))
+
+
+def team(row: Values) -> Team:
+    return _build(Team, row)
+
+
+def team_row(record: Team) -> dict[str, Any]:
+    return _values(record)
+
+
+def key(row: Values) -> Key:
+    return _build(Key, row)
+
+
+def key_row(record: Key) -> dict[str, Any]:
+    return _values(record)
+
+
+def template(row: Values) -> Template:
+    return _build(
+        Template,
+        {
+            **row,
+            "layers": tuple(row["layers"]),
+            "resources": _build(Resources, row["resources"]),
+            "env": _read_only(row["env"]),
+        },
+    )
+
+
+def template_row(record: Template) -> dict[str, Any]:
+    return {
+        **_values(record),
+        "layers": list(record.layers),
+        "resources": _values(record.resources),
+        "env": dict(record.env),
+    }
+
+
+def sandbox(row: Values) -> Sandbox:
+    return _build(
+        Sandbox,
+        {
+            **row,
+            "state": State(row["state"]),
+            "resources": _build(Resources, row["resources"]),
+            "machine": _machine(row["machine"]) if row["machine"] is not None else None,
+            "metadata": _read_only(row["metadata"]),
+            "env_vars": _read_only(row["env_vars"]),
+            "network": _network(row["network"]),
+            "on_timeout": OnTimeout(row["on_timeout"]),
+            "pause_mode": PauseMode(row["pause_mode"]) if row["pause_mode"] is not None else None,
+        },
+    )
+
+
+def sandbox_row(record: Sandbox) -> dict[str, Any]:
+    machine = record.machine
+    return {
+        **_values(record),
+        "state": record.state.value,
+        "resources": _values(record.resources),
+        "machine": {**_values(machine), "handle": dict(machine.handle)} if machine is not None else None,
+        "metadata": dict(record.metadata),
+        "env_vars": dict(record.env_vars),
+        "network": _values(record.network),
+        "on_timeout": record.on_timeout.value,
+        "pause_mode": record.pause_mode.value if record.pause_mode is not None else None,
+    }
+
+
+def _machine(values: Values) -> Machine:
+    return _build(
+        Machine, {**values, "isolation": Isolation(values["isolation"]), "handle": _read_only(values["handle"])}
+    )
+
+
+def _network(values: Values) -> NetworkPolicy:
+    return _build(
+        NetworkPolicy,
+        {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()},
+    )

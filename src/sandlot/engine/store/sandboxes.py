@@ -1,0 +1,122 @@
+"""Sandboxes in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sandlot.engine.errors import Conflict
+from sandlot.engine.model import Sandbox, State
+from sandlot.engine.store import records
+from sandlot.engine.store.database import Database
+from sandlot.engine.store.schema import sandboxes
+
+
+class SqlSandboxes:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, sandbox: Sandbox) -> None:
+        async with self._database.write(f"add sandbox {sandbox.id!r}") as connection:
+            await connection.execute(insert(sandboxes), records.sandbox_row(sandbox))
+
+    async def get(self, sandbox_id: str) -> Sandbox | None:
+        return await self._one(select(sandboxes).where(sandboxes.c.id == sandbox_id))
+
+    async def by_idempotency_key(self, team_id: str, key: str) -> Sandbox | None:
+        return await self._one(
+            select(sandboxes).where(sandboxes.c.team_id == team_id, sandboxes.c.idempotency_key == key)
+        )
+
+    async def swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
+        if new.id != old.id:
+            raise ValueError("swap is for two versions of the same sandbox")
+        new = replace(new, revision=old.revision + 1)
+        change = (
+            update(sandboxes)
+            .where(sandboxes.c.id == old.id, sandboxes.c.revision == old.revision)
+            .values(records.sandbox_row(new))
+        )
+        async with self._database.write(f"change sandbox {old.id!r}") as connection:
+            if (await connection.execute(change)).rowcount != 1:
+                raise Conflict(f"sandbox {old.id!r} was changed by somebody else at the same time; try again")
+        return new
+
+    async def query(
+        self,
+        *,
+        team_id: str | None = None,
+        states: Collection[State] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        template: str | None = None,
+        started_after: datetime | None = None,
+        descending: bool = True,
+        limit: int | None = None,
+        after: tuple[datetime, str] | None = None,
+    ) -> Sequence[Sandbox]:
+        async with self._database.read("list sandboxes") as connection:
+            conditions = _owned(team_id, states)
+            conditions += [_has_metadata(connection, name, value) for name, value in (metadata or {}).items()]
+            if template is not None:
+                conditions.append(or_(sandboxes.c.template_id == template, sandboxes.c.template_name == template))
+            if started_after is not None:
+                conditions.append(sandboxes.c.started_at > started_after)
+            if after is not None:
+                conditions.append(_beyond(after, descending))
+            order = [sandboxes.c.started_at, sandboxes.c.id]
+            query = select(sandboxes).where(*conditions).limit(limit)
+            query = query.order_by(*(column.desc() for column in order) if descending else order)
+            return [records.sandbox(row) for row in (await connection.execute(query)).mappings()]
+
+    async def count(self, *, team_id: str | None = None, states: Collection[State] | None = None) -> int:
+        query = select(func.count()).select_from(sandboxes).where(*_owned(team_id, states))
+        async with self._database.read("count sandboxes") as connection:
+            return (await connection.execute(query)).scalar_one()
+
+    async def expired(self, now: datetime, limit: int = 100) -> Sequence[Sandbox]:
+        query = (
+            select(sandboxes)
+            .where(sandboxes.c.state == State.RUNNING.value, sandboxes.c.end_at <= now)
+            .order_by(sandboxes.c.end_at)
+            .limit(limit)
+        )
+        async with self._database.read("look for sandboxes past their deadline") as connection:
+            return [records.sandbox(row) for row in (await connection.execute(query)).mappings()]
+
+    async def purge(self, ended_before: datetime) -> int:
+        change = delete(sandboxes).where(sandboxes.c.state == State.ENDED.value, sandboxes.c.ended_at < ended_before)
+        async with self._database.write("forget ended sandboxes") as connection:
+            return (await connection.execute(change)).rowcount
+
+    async def _one(self, query: Select[tuple[object, ...]]) -> Sandbox | None:
+        async with self._database.read("look up a sandbox") as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+            return records.sandbox(row) if row is not None else None
+
+
+def _owned(team_id: str | None, states: Collection[State] | None) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if team_id is not None:
+        conditions.append(sandboxes.c.team_id == team_id)
+    if states is not None:
+        conditions.append(sandboxes.c.state.in_(sorted(state.value for state in states)))
+    return conditions
+
+
+def _beyond(last: tuple[datetime, str], descending: bool) -> ColumnElement[bool]:
+    started_at, sandbox_id = sandboxes.c.started_at, sandboxes.c.id
+    if descending:
+        return or_(started_at < last[0], and_(started_at == last[0], sandbox_id < last[1]))
+    return or_(started_at > last[0], and_(started_at == last[0], sandbox_id > last[1]))
+
+
+def _has_metadata(connection: AsyncConnection, name: str, value: str) -> ColumnElement[bool]:
+    """Compared as values, never as parts of a path: a name may hold dots and quotes."""
+    if connection.dialect.name == "postgresql":
+        return sandboxes.c.metadata.op("->>")(name) == value
+    pairs = func.json_each(sandboxes.c.metadata).table_valued("key", "value")
+    return select(1).select_from(pairs).where(pairs.c.key == name, pairs.c.value == value).exists()

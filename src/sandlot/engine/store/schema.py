@@ -1,0 +1,104 @@
+"""The tables as the code of this version expects them. `migrations/` brings a database here; a test compares the two."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, text
+
+from sandlot.engine.store.columns import Json, UtcTime
+
+REVISION = "0001"  # the newest migration: a database that has it needs no look at the migrations at all
+
+metadata = MetaData()
+
+teams = Table(
+    "teams",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("team_id", String, ForeignKey("teams.id"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("hint", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("revoked_at", UtcTime),
+    Column("last_used_at", UtcTime),
+    Index("keys_digest", "digest", unique=True),
+    Index("keys_team", "team_id"),
+)
+
+templates = Table(
+    "templates",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("team_id", String, ForeignKey("teams.id")),
+    Column("name", String, nullable=False),
+    Column("layers", Json, nullable=False),
+    Column("build_id", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("runtime", String),
+    Column("resources", Json, nullable=False),
+    Column("env", Json, nullable=False),
+    Column("start_cmd", String),
+    Column("ready_cmd", String),
+    Column("default_user", String, nullable=False),
+    Column("default_workdir", String, nullable=False),
+    Column("public", Boolean, nullable=False),
+    Column("recipe_digest", String, nullable=False),
+    Column("envd_version", String, nullable=False),
+    Column("spawn_count", Integer, nullable=False),
+    Column("last_spawned_at", UtcTime),
+    Index("templates_team_name", "team_id", "name", unique=True),
+    # NULL is never equal to NULL, so the names of built-in templates need an index of their own.
+    Index(
+        "templates_built_in_name",
+        "name",
+        unique=True,
+        sqlite_where=text("team_id IS NULL"),
+        postgresql_where=text("team_id IS NULL"),
+    ),
+)
+
+sandboxes = Table(
+    "sandboxes",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("team_id", String, ForeignKey("teams.id"), nullable=False),
+    Column("template_id", String, nullable=False),
+    Column("template_name", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("runtime", String, nullable=False),
+    Column("node", String, nullable=False),
+    Column("resources", Json, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("end_at", UtcTime, nullable=False),
+    Column("envd_version", String, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("machine", Json),
+    Column("metadata", Json, nullable=False),
+    Column("env_vars", Json, nullable=False),
+    Column("network", Json, nullable=False),
+    Column("envd_token", String),
+    Column("traffic_token", String),
+    Column("timeout_s", Integer, nullable=False),
+    Column("on_timeout", String, nullable=False),
+    Column("auto_resume", Boolean, nullable=False),
+    Column("pause_memory", Boolean, nullable=False),
+    Column("pause_mode", String),
+    Column("idempotency_key", String),
+    Column("request_digest", String),
+    Column("ended_at", UtcTime),
+    Column("end_reason", String),
+    Index("sandboxes_idempotency", "team_id", "idempotency_key", unique=True),
+    Index("sandboxes_deadline", "state", "end_at"),
+    Index("sandboxes_list", "team_id", "state", "started_at", "id"),
+    Index("sandboxes_ended", "ended_at"),
+)

@@ -1,0 +1,61 @@
+"""Templates in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, update
+
+from sandlot.engine.model import Template
+from sandlot.engine.store import records
+from sandlot.engine.store.database import Database
+from sandlot.engine.store.schema import templates
+
+
+class SqlTemplates:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, template: Template) -> None:
+        values = records.template_row(template)
+        async with self._database.write(f"store template {template.name!r}") as connection:
+            changed = await connection.execute(update(templates).where(templates.c.id == template.id).values(values))
+            if changed.rowcount == 0:
+                await connection.execute(insert(templates), values)
+
+    async def resolve(self, team_id: str | None, ref: str) -> Template | None:
+        owner = case((templates.c.team_id == team_id, 0), (templates.c.team_id.is_(None), 1), else_=2)
+        query = (
+            select(templates)
+            .where(_visible_to(team_id), or_(templates.c.id == ref, templates.c.name == ref))
+            .order_by(case((templates.c.id == ref, 0), else_=1), owner, templates.c.created_at)
+            .limit(1)
+        )
+        async with self._database.read("look up a template") as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+            return records.template(row) if row is not None else None
+
+    async def list(self, team_id: str | None) -> Sequence[Template]:
+        query = select(templates).where(_visible_to(team_id)).order_by(templates.c.name, templates.c.id)
+        async with self._database.read("read templates") as connection:
+            return [records.template(row) for row in (await connection.execute(query)).mappings()]
+
+    async def delete(self, template_id: str) -> bool:
+        async with self._database.write("delete a template") as connection:
+            return (await connection.execute(delete(templates).where(templates.c.id == template_id))).rowcount == 1
+
+    async def spawned(self, template_id: str, at: datetime) -> None:
+        last = templates.c.last_spawned_at
+        change = (
+            update(templates)
+            .where(templates.c.id == template_id)
+            .values(spawn_count=templates.c.spawn_count + 1, last_spawned_at=func.coalesce(case((last > at, last)), at))
+        )
+        async with self._database.write("count a sandbox of a template") as connection:
+            await connection.execute(change)
+
+
+def _visible_to(team_id: str | None) -> ColumnElement[bool]:
+    shared = or_(templates.c.team_id.is_(None), templates.c.public.is_(True))
+    return shared if team_id is None else or_(templates.c.team_id == team_id, shared)

@@ -1,0 +1,14 @@
+"""The table of runtimes: a name, and the class that starts and stops machines in that way. Adding one is adding a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandlot.engine.runtimes.container import Container
+from sandlot.engine.runtimes.driver import OciDriver
+from sandlot.engine.runtimes.gvisor import GVisor
+
+RUNTIMES: Mapping[str, type[OciDriver]] = {
+    "gvisor": GVisor,
+    "container": Container,
+}

@@ -1,0 +1,99 @@
+"""The `gvisor` runtime: machines whose system calls are served by runsc's user-space kernel, never by the host's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+from sandlot.engine import processes
+from sandlot.engine.errors import Unavailable
+from sandlot.engine.model import Isolation, MachineSpec, Slot
+from sandlot.engine.runtimes import disks, oci, rootfs
+from sandlot.engine.runtimes.driver import OciDriver, Record
+
+IMAGE = "disk.img"
+# The guest has its own network stack, so raw sockets reach no further than its slot's policy lets any packet go.
+CAPABILITIES = (*oci.CAPABILITIES, "CAP_NET_RAW")
+# A guest's thread is not one thread of the host: the kernel in user space needs its own, and two per guest process.
+HOST_TASKS_PER_PID = 3
+HOST_TASKS = 512
+
+
+class GVisor(OciDriver):
+    name = "gvisor"
+    isolation = Isolation.SENTRY
+
+    def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
+        super().__init__(data_dir, instance)
+        self._program = program or "runsc"
+        self._said_version: str | None = None
+
+    async def check(self) -> None:
+        await self._version()
+        if not Path("/dev/loop-control").exists():
+            raise Unavailable("runtime 'gvisor' needs the loop module in the host's kernel: modprobe loop")
+
+    async def _version(self) -> str:
+        if self._said_version is None:
+            if shutil.which(self._program) is None:
+                raise Unavailable(
+                    f"runtime 'gvisor' needs {self._program!r}, which is not on this host: apt-get install runsc"
+                )
+            said = (await processes.run(self._program, "--version")).stdout.decode(errors="replace")
+            self._said_version = said.splitlines()[0].strip()
+        return self._said_version
+
+    async def _launch(self, spec: MachineSpec, place: Path) -> None:
+        rootfs.write_names(spec, place / "names")
+        await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+        stage = self._stage.make(spec.sandbox_id)
+        root, store = await asyncio.to_thread(self._mount, spec, place, stage)
+        (place / "config.json").write_text(json.dumps(self._config(spec, root)))
+        await address(spec.slot)
+        await self._run(
+            *self._command(place, store), "run", "--detach", "--bundle", str(place),
+            "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+        )  # fmt: skip
+        self._stage.clear(spec.sandbox_id)  # the machine's processes hold their own copies
+
+    def _mount(self, spec: MachineSpec, place: Path, stage: Path) -> tuple[Path, Path]:
+        root = rootfs.mount_readonly(stage, (*spec.layers, place / "names"))
+        disk = rootfs.directory(stage / "disk")
+        disks.mount(place / IMAGE, disk)
+        return root, disk / disks.UPPER
+
+    def _command(self, place: Path, store: Path) -> tuple[str, ...]:
+        """The flags are part of what a checkpoint depends on: run and restore must use the same."""
+        return (
+            self._program, "--root", str(self._root), "--log", str(place / "log"), "--platform=systrap",
+            "--network=sandbox", "--net-raw", "--net-disconnect-ok", "--host-uds=none", "--file-access=exclusive",
+            "--file-access-mounts=exclusive", f"--overlay2=root:dir={store}",
+        )  # fmt: skip
+
+    def _config(self, spec: MachineSpec, root: Path) -> dict[str, object]:
+        limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
+        cgroup = f"{self._parent}/{spec.sandbox_id}"
+        return oci.config(spec, root, cgroup, resources=limits, capabilities=CAPABILITIES)
+
+    def _forget(self, sandbox_id: str) -> None:
+        for path in self._root.glob(f"{sandbox_id}_sandbox:*"):
+            path.unlink(missing_ok=True)
+        for directory in (self._root, Path("/run"), Path("/tmp")):  # where runsc puts its control socket
+            (directory / f"runsc-{sandbox_id}.sock").unlink(missing_ok=True)
+
+    def _known(self) -> set[str]:
+        return {path.name.partition("_sandbox:")[0] for path in self._root.glob("*_sandbox:*")}
+
+    def _disk_file(self, record: Record) -> Path:
+        return record.place / IMAGE
+
+
+async def address(slot: Slot) -> None:
+    """Give the slot's interface its address again: runsc takes it over, and off the interface, whenever it starts."""
+    commands = (
+        f"addr replace {slot.guest_address}/{slot.guest_prefix} dev eth0\n"
+        f"link set eth0 up\nroute replace default via {slot.guest_gateway}\n"
+    )
+    await processes.run("nsenter", f"--net={slot.netns}", "ip", "-batch", "-", input=commands.encode(), timeout_s=10)

@@ -1,0 +1,168 @@
+"""Fakes that several tests share. A fake that plays a failure is named for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
+
+from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
+from sandlot.engine.model import Exit, Isolation, LogEntry, Machine, NetworkPolicy, NewMachine, Sandbox, Usage
+
+
+class FakeClock:
+    """A clock that stands still until told."""
+
+    def __init__(self, now: datetime = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class FakeNode:
+    """A node whose machines are entries in a dict. Like a real one it outlives the control plane that uses it."""
+
+    def __init__(self, name: str = "local") -> None:
+        self.name = name
+        self.running: dict[str, Machine] = {}
+        self.policies: dict[str, NetworkPolicy] = {}
+        self.leftovers: set[str] = set()  # directories and slots of no machine
+        self.started: list[NewMachine] = []
+        self.stopped: list[str] = []
+        self.adopted: list[str] = []
+        self._on_exit: list[Callable[[str, Exit], Awaitable[None]]] = []
+
+    async def start(self, new: NewMachine) -> Machine:
+        await asyncio.sleep(0)
+        self.started.append(new)
+        machine = Machine(
+            sandbox_id=new.sandbox_id,
+            runtime=new.runtime,
+            isolation=Isolation.NONE,
+            address=f"10.0.0.{len(self.started)}",
+            handle={"slot": len(self.started)},
+        )
+        self.running[new.sandbox_id] = machine
+        self.policies[new.sandbox_id] = new.network
+        return machine
+
+    async def adopt(self, sandbox: Sandbox) -> None:
+        if sandbox.id not in self.running:
+            raise NotFound(f"there is no machine of sandbox {sandbox.id!r}")
+        self.adopted.append(sandbox.id)
+
+    async def stop(self, sandbox_id: str) -> None:
+        await asyncio.sleep(0)
+        self.stopped.append(sandbox_id)
+        self.running.pop(sandbox_id, None)
+        self.policies.pop(sandbox_id, None)
+
+    async def machines(self) -> Sequence[Machine]:
+        return list(self.running.values())
+
+    async def sweep(self, keep: Collection[str]) -> Sequence[str]:
+        gone = sorted((self.leftovers | set(self.running)) - set(keep))
+        self.leftovers &= set(keep)
+        self.running = {name: machine for name, machine in self.running.items() if name in keep}
+        return [f"directory of {name}" for name in gone]
+
+    async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None:
+        if sandbox_id not in self.running:
+            raise NotFound(f"there is no machine of sandbox {sandbox_id!r}")
+        self.policies[sandbox_id] = policy
+
+    async def usage(self, sandbox_id: str) -> Usage:
+        if sandbox_id not in self.running:
+            raise NotFound(f"there is no machine of sandbox {sandbox_id!r}")
+        return Usage(
+            at=datetime.now(UTC),
+            cpu_count=2,
+            cpu_used_pct=1.5,
+            mem_used=64 << 20,
+            mem_total=1024 << 20,
+            mem_cache=1 << 20,
+            disk_used=1 << 20,
+            disk_total=5120 << 20,
+        )
+
+    async def logs(self, sandbox_id: str) -> Sequence[LogEntry]:
+        return []
+
+    async def relay_port(self, sandbox_id: str, port: int) -> int | None:
+        return None
+
+    def on_exit(self, callback: Callable[[str, Exit], Awaitable[None]]) -> None:
+        self._on_exit.append(callback)
+
+    def forget_callers(self) -> None:
+        """What the end of a server does: machines go on, nobody listens to them."""
+        self._on_exit.clear()
+
+    async def crash(self, sandbox_id: str, reason: str = "out of memory") -> None:
+        """End a machine as if by itself."""
+        del self.running[sandbox_id]
+        for callback in self._on_exit:
+            await callback(sandbox_id, Exit(reason=reason))
+
+
+class SlowNode(FakeNode):
+    """Holds every start until `go` is set; `entered` counts those that wait."""
+
+    def __init__(self, name: str = "local") -> None:
+        super().__init__(name)
+        self.go = asyncio.Event()
+        self.entered = asyncio.Semaphore(0)
+
+    async def start(self, new: NewMachine) -> Machine:
+        self.entered.release()
+        await self.go.wait()
+        return await super().start(new)
+
+
+class BrokenNode(FakeNode):
+    """Fails every start, with any error it is given; leaves a directory behind until `stop`."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error or MachineFailed("the machine could not be started: no more slots")
+
+    async def start(self, new: NewMachine) -> Machine:
+        self.leftovers.add(new.sandbox_id)
+        raise self.error
+
+    async def stop(self, sandbox_id: str) -> None:
+        await super().stop(sandbox_id)
+        self.leftovers.discard(sandbox_id)
+
+
+class UnstoppableNode(FakeNode):
+    """Fails every stop until `mended` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mended = False
+
+    async def stop(self, sandbox_id: str) -> None:
+        if not self.mended:
+            raise Unavailable("the runtime does not answer")
+        await super().stop(sandbox_id)
+
+
+class ShortLivedNode(FakeNode):
+    """Its machines end by themselves before `start` has returned."""
+
+    async def start(self, new: NewMachine) -> Machine:
+        machine = await super().start(new)
+        await self.crash(new.sandbox_id, "exited")
+        return machine
+
+
+class LosingNode(FakeNode):
+    """Has the machines, and cannot take them over."""
+
+    async def adopt(self, sandbox: Sandbox) -> None:
+        raise Unavailable("the slot's namespace is gone")

@@ -1,0 +1,82 @@
+"""The command line: the tree of commands, and the one place where failures become messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from sandlot import __version__
+from sandlot.cli import doctor, keys, sandboxes, server, suite, templates
+from sandlot.cli.options import DataDir, Port, remember
+from sandlot.cli.output import Failure, error
+
+app = typer.Typer(
+    name="sandlot",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown" if sys.stdout.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Sandboxes for AI agents on your own machine, driven by the official E2B SDKs.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"sandlot {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def everything(
+    data_dir: DataDir = None,
+    port: Port = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    remember(data_dir, port)
+
+
+app.command(rich_help_panel="Server")(server.up)
+app.command(rich_help_panel="Server")(server.down)
+app.command(rich_help_panel="Server")(server.status)
+app.command(rich_help_panel="Server")(server.env)
+app.command(rich_help_panel="Server")(doctor.doctor)
+app.command(hidden=True)(server.serve)
+app.command(rich_help_panel="Sandboxes")(sandboxes.run)
+app.add_typer(sandboxes.app, name="sandbox", rich_help_panel="Sandboxes")
+app.add_typer(templates.app, name="template", rich_help_panel="Sandboxes")
+app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
+app.command(rich_help_panel="Development", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    suite.test
+)
+
+
+def main() -> None:
+    if not sys.stdout.isatty():
+        os.environ.setdefault("NO_COLOR", "1")
+    try:
+        app(prog_name="sandlot")
+    except Exception as failure:
+        if os.environ.get("SANDLOT_LOG_LEVEL") == "debug":
+            raise
+        message, status = _explained(failure)
+        error(message)
+        sys.exit(status)
+
+
+def _explained(failure: Exception) -> tuple[str, int]:
+    """What to tell about an error. Those of our own speak for themselves; the rest get a hint where to look."""
+    if isinstance(failure, Failure):
+        return str(failure), failure.status
+    module = type(failure).__module__
+    if module.startswith(("sandlot.", "e2b.")):
+        return str(failure), 1
+    if isinstance(failure, PermissionError):
+        return f"{failure.filename or failure}: this user may not do that; use sudo", 1
+    detail = f"{type(failure).__name__}: {failure}"
+    return f"{detail}\nThis should not happen. SANDLOT_LOG_LEVEL=debug shows where; please report it", 70

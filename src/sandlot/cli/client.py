@@ -1,0 +1,165 @@
+"""The CLI as a client: finds the running server of an instance and points the official SDK at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandlot import instance
+from sandlot.cli.output import Failure
+
+if TYPE_CHECKING:
+    from e2b import Sandbox
+
+    from sandlot.settings import Settings
+
+SYSTEM_CAS = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
+
+
+def running(settings: Settings) -> instance.Facts:
+    """The server of this instance. Raises `Failure` with the command that starts it."""
+    try:
+        facts = instance.facts(settings.data_dir)
+    except PermissionError as error:
+        raise Failure(f"{error.filename} belongs to another user; use sudo: sudo ./sandlot ...") from error
+    if facts is None:
+        raise Failure(f"no server runs for {settings.data_dir}. Start it: {start_command(settings)}")
+    return facts
+
+
+def start_command(settings: Settings) -> str:
+    chosen = instance_option(settings)
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return f"{sudo}./sandlot up --detach{chosen}"
+
+
+def instance_option(settings: Settings) -> str:
+    """What a command line needs to mean this instance; nothing for the default one."""
+    default = type(settings).model_fields["data_dir"].default
+    return "" if settings.data_dir == default else f" --data-dir {shlex.quote(str(settings.data_dir))}"
+
+
+def api_key(settings: Settings) -> str:
+    path = settings.data_dir / "keys" / "default"
+    try:
+        return path.read_text().strip()
+    except PermissionError as error:
+        raise Failure(f"the API key in {path} is for its owner only; use sudo: sudo ./sandlot ...") from error
+    except FileNotFoundError as error:
+        raise Failure(f"there is no API key in {path}. The first start makes it: {start_command(settings)}") from error
+
+
+def exports(settings: Settings) -> dict[str, str]:
+    """What a client of this instance needs in its environment."""
+    facts = running(settings)
+    values = {
+        "E2B_API_URL": facts.url,
+        "E2B_API_KEY": api_key(settings),
+        "E2B_DOMAIN": facts.domain or f"localhost:{facts.port}",
+        "E2B_VOLUME_API_URL": facts.url,
+    }
+    if not facts.url.startswith("https:"):
+        # Without TLS the SDKs cannot use a host name per port: they send everything to one address, with headers.
+        return {**values, "E2B_SANDBOX_URL": facts.url}
+    if facts.ca:
+        bundle = str(ca_bundle(settings, Path(facts.ca)))
+        values |= {"SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle, "NODE_EXTRA_CA_CERTS": facts.ca}
+    return values
+
+
+def ca_bundle(settings: Settings, ca: Path) -> Path:
+    """The system's CAs and ours in one file: clients take one, and must still trust everybody else."""
+    system = next((Path(path).read_text() for path in SYSTEM_CAS if Path(path).exists()), "")
+    bundle = settings.data_dir / "tls" / "ca-bundle.pem"
+    content = system.rstrip("\n") + "\n" + ca.read_text()
+    if not bundle.exists() or bundle.read_text() != content:
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        temporary = bundle.with_suffix(".tmp")
+        temporary.write_text(content)
+        temporary.chmod(0o644)
+        temporary.rename(bundle)
+    return bundle
+
+
+def is_healthy(facts: instance.Facts, timeout_s: float = 5) -> bool:
+    try:
+        with _opener(facts).open(f"{facts.url}/health", timeout=timeout_s) as answer:
+            return bool(answer.status < 300)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def sdk(settings: Settings) -> type[Sandbox]:
+    """The official SDK's `Sandbox`, pointed at this instance the way `env` points anybody's."""
+    values = exports(settings)
+    for name in ("E2B_SANDBOX_URL", "E2B_DEBUG", "E2B_HTTP_VERSION"):
+        os.environ.pop(name, None)
+    os.environ.update(values)
+    from e2b import Sandbox
+
+    return Sandbox
+
+
+def get(settings: Settings, path: str) -> Any:
+    """Ask the API for a record or a list. Raises `Failure` with the server's own words."""
+    return _ask(settings, path)[0]
+
+
+def sandboxes(settings: Settings) -> list[dict[str, Any]]:
+    """All sandboxes, page by page."""
+    rows: list[dict[str, Any]] = []
+    token: str | None = ""
+    while token is not None:
+        query = urllib.parse.urlencode({"limit": 100} | ({"nextToken": token} if token else {}))
+        page, token = _ask(settings, f"/v2/sandboxes?{query}")
+        rows += page
+    return rows
+
+
+def end_all(settings: Settings) -> int:
+    """Kill every sandbox, several at a time; returns how many there were."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    kill = sdk(settings).kill
+    ids = [row["sandboxID"] for row in sandboxes(settings)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(kill, ids))
+    return len(ids)
+
+
+def template_name(row: dict[str, Any]) -> str:
+    return str(next(iter(row.get("names") or row.get("aliases") or []), row["templateID"]))
+
+
+def _ask(settings: Settings, path: str) -> tuple[Any, str | None]:
+    facts = running(settings)
+    request = urllib.request.Request(facts.url + path, headers={"X-API-KEY": api_key(settings)})
+    try:
+        with _opener(facts).open(request, timeout=60) as answer:
+            return json.load(answer), answer.headers.get("x-next-token") or None
+    except urllib.error.HTTPError as error:
+        raise Failure(_message(error)) from error
+    except (OSError, urllib.error.URLError) as error:
+        raise Failure(f"the server at {facts.url} does not answer ({error}). `./sandlot status` looks at it") from error
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(65536))["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {error.code} to {urllib.parse.urlsplit(error.url).path}"
+
+
+def _opener(facts: instance.Facts) -> urllib.request.OpenerDirector:
+    """Straight to the server: proxies are for the world outside this machine."""
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if facts.url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=facts.ca)))
+    return urllib.request.build_opener(*handlers)

@@ -1,0 +1,103 @@
+"""The commands about API keys. They open the store themselves, so they work whether the server runs or not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from sandlot.cli import output
+from sandlot.cli.options import Json, of_instance, settings
+from sandlot.cli.output import Failure
+
+if TYPE_CHECKING:
+    from sandlot.engine.access import Access
+    from sandlot.engine.model import Key
+
+T = TypeVar("T")
+app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
+
+
+@app.command()
+@of_instance
+def create(
+    *, name: Annotated[str, typer.Argument(help="What it is for; shown in lists.")], as_json: Json = False
+) -> None:
+    """Make a key and print it. It is shown this once: only its digest is kept."""
+
+    async def make(access: Access) -> tuple[Key, str]:
+        team = await access.ensure_first_team()
+        return await access.create_key(team.id, name)
+
+    key, secret = _with_access(make)
+    if as_json:
+        output.print_json({**_shown(key), "key": secret})
+        return
+    print(secret)
+    output.say(f"Key {key.id} ({key.name}). Keep it now: it cannot be shown again.")
+
+
+@app.command("list")
+@of_instance
+def list_(
+    *, everything: Annotated[bool, typer.Option("--all", help="Revoked ones too.")] = False, as_json: Json = False
+) -> None:
+    """List keys: enough of each to recognise it."""
+
+    async def read(access: Access) -> list[Key]:
+        return [key for key in await access.keys() if everything or key.revoked_at is None]
+
+    keys = _with_access(read)
+    if as_json:
+        output.print_json([_shown(key) for key in keys])
+        return
+    rows = [(key.id, key.name, key.hint, key.created_at, key.last_used_at, key.revoked_at) for key in keys]
+    output.print_table(("id", "name", "key", "created", "last used", "revoked"), rows, "No keys.")
+
+
+@app.command()
+@of_instance
+def revoke(*, id: Annotated[str, typer.Argument(help="The key's id, as in `./sandlot key list`.")]) -> None:
+    """Make a key invalid. A running server may still accept it for a few seconds."""
+
+    async def end(access: Access) -> None:
+        await access.revoke(id)
+
+    _with_access(end)
+    output.done(f"{id} is revoked")
+
+
+def _shown(key: Key) -> dict[str, Any]:
+    return {name: value for name, value in asdict(key).items() if name != "digest"}
+
+
+def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
+    async def run() -> T:
+        async with _open() as access:
+            return await act(access)
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _open() -> AsyncIterator[Access]:
+    from sandlot.engine.access import Access
+    from sandlot.engine.store import Database, SqlAccess
+
+    chosen = settings()
+    place = chosen.data_dir
+    if chosen.database_url is None and not os.access(place if place.exists() else "/", os.R_OK | os.W_OK | os.X_OK):
+        raise Failure(f"{place} belongs to another user; use sudo: sudo ./sandlot key ...")
+    place.mkdir(parents=True, exist_ok=True, mode=0o711)
+    database = Database.at(place, chosen.database_url)
+    try:
+        await database.migrate()
+        yield Access(store=SqlAccess(database), clock=lambda: datetime.now(UTC))
+    finally:
+        await database.close()

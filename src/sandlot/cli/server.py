@@ -1,0 +1,301 @@
+"""The server's commands: up, down, status, env, and the hidden one that is the server itself."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandlot import instance
+from sandlot.cli import client, output, preparation
+from sandlot.cli.options import Json, of_instance, settings
+from sandlot.cli.output import Failure
+
+if TYPE_CHECKING:
+    from sandlot.settings import Settings
+
+READY_TIMEOUT_S = 180
+LOG_LIMIT = 16 << 20
+PR_SET_PDEATHSIG = 1
+# What the server gets of the caller's environment. The rest may hold secrets that are none of its business.
+_PASSED = ("PATH", "HOME", "LANG", "TZ", "TERM", "NO_COLOR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "SSL_CERT_FILE")
+_PASSED_PREFIXES = ("SANDLOT_", "LC_", "http_", "https_", "no_", "HTTP_", "HTTPS_", "NO_")
+
+
+@of_instance
+def up(
+    *,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as the server is ready.")] = False,
+    domain: Annotated[
+        str | None,
+        typer.Option(help="Serve https://{port}-{id}.{domain} with TLS, by a local CA or your own certificate."),
+    ] = None,
+    hello: Annotated[bool, typer.Option(help="Try a sandbox once the server is ready.")] = True,
+) -> None:
+    """Start the server; on a fresh machine, first install what is missing and build the base template.
+
+    In the foreground, Ctrl-C ends the server and its sandboxes. SIGTERM ends the server alone: sandboxes go on,
+    and the next `up` finds them.
+    """
+    if domain:
+        os.environ["SANDLOT_DOMAIN"] = domain
+    chosen = settings()
+    preparation.require_root()
+    if facts := _already_up(chosen):
+        output.done(f"Sandlot already runs at {facts.url} (pid {facts.pid})")
+        return
+    preparation.prepare(chosen)
+    child = _start(chosen, detach)
+    try:
+        facts = _wait_until_ready(chosen, child, detach)
+        output.done(f"Sandlot is ready at {facts.url}")
+        greeted = _say_hello(chosen) if hello else True
+        _say_next_steps(chosen, detach)
+    except KeyboardInterrupt:
+        _end(child)
+        raise
+    except Failure:
+        _end(child)
+        raise
+    if detach:
+        raise typer.Exit(0 if greeted else 1)
+    raise typer.Exit(_attend(chosen, child))
+
+
+@of_instance
+def down(
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave sandboxes running; the next `up` finds them.")] = False,
+) -> None:
+    """End all sandboxes, then the server."""
+    chosen = settings()
+    try:
+        pid = instance.holder(chosen.data_dir)
+    except PermissionError as error:
+        raise Failure("the server belongs to root; use sudo: sudo ./sandlot down") from error
+    if pid is None:
+        output.say(f"No server runs for {chosen.data_dir}.")
+        return
+    if not keep:
+        _end_sandboxes(chosen)
+    if not instance.stop(chosen.data_dir):
+        raise Failure(f"the server (pid {pid}) did not end, not even when killed; look at it: ps -fp {pid}")
+    output.done("Sandlot is down" + (", its sandboxes run on" if keep else ""))
+
+
+@of_instance
+def status(*, as_json: Json = False) -> None:
+    """Show the server, its sandboxes, its templates and how much disk they use."""
+    chosen = settings()
+    record = _status(chosen)
+    if as_json:
+        output.print_json(record)
+    else:
+        shown = {name.replace("_", " "): value for name, value in record.items() if name not in ("sandboxes", "disk")}
+        counts = ", ".join(f"{count} {state}" for state, count in record["sandboxes"].items())
+        disk = ", ".join(f"{name} {output.size(used)}" for name, used in record["disk"].items())
+        shown["templates"] = ", ".join(record["templates"]) or "none"
+        output.print_record({**shown, "sandboxes": counts or "none", "disk": disk})
+    if not record["running"]:
+        output.say(f"Start it: {client.start_command(chosen)}")
+        raise typer.Exit(3)
+
+
+@of_instance
+def env(*, as_json: Json = False) -> None:
+    """Print what clients need in their environment: eval "$(./sandlot env)"."""
+    values = client.exports(settings())
+    if as_json:
+        output.print_json(values)
+        return
+    if "E2B_SANDBOX_URL" not in values:
+        print("unset E2B_SANDBOX_URL;")  # it would keep SDKs from using a host name per port
+    for name, value in values.items():
+        print(f"export {name}={shlex.quote(value)};")
+
+
+@of_instance
+def serve(*, with_parent: Annotated[int | None, typer.Option(hidden=True)] = None) -> None:
+    """Be the server, in this process, with nothing prepared and nothing explained."""
+    chosen = settings()
+    if with_parent is not None:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != with_parent:  # it ended before we asked to be told
+            raise Failure("the command that started this server is gone")
+    try:
+        instance.claim(chosen.data_dir)
+    except instance.AlreadyRunning as error:
+        raise Failure(f"{error}. End it first: ./sandlot down") from error
+    from sandlot.main import serve as serve_until_told
+
+    serve_until_told(chosen)
+
+
+def _already_up(chosen: Settings) -> instance.Facts | None:
+    """A server that another `up` is just starting is waited for."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while instance.holder(chosen.data_dir) is not None:
+        facts = instance.facts(chosen.data_dir)
+        if facts and client.is_healthy(facts):
+            return facts
+        if time.monotonic() > deadline:
+            raise Failure(
+                f"a server holds {chosen.data_dir} and does not answer. Its log: {_log(chosen)}. End it: ./sandlot down"
+            )
+        time.sleep(0.1)
+    return None
+
+
+def _start(chosen: Settings, detach: bool) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-P", "-m", "sandlot", "serve"]
+    environment = {
+        name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)
+    }
+    if not detach:
+        argv += ["--with-parent", str(os.getpid())]
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+    log = _log(chosen)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_LIMIT:
+        log.replace(log.with_suffix(".log.1"))
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True, cwd="/"
+        )
+
+
+def _wait_until_ready(chosen: Settings, child: subprocess.Popen[bytes], detach: bool) -> instance.Facts:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    with output.step("Starting the server"):
+        while time.monotonic() < deadline:
+            if child.poll() is not None:
+                raise Failure(_why_not(chosen, f"the server ended with status {child.returncode}", detach))
+            facts = instance.facts(chosen.data_dir)
+            if facts and facts.pid == child.pid and client.is_healthy(facts):
+                return facts
+            time.sleep(0.03)
+    raise Failure(_why_not(chosen, f"the server was not ready after {READY_TIMEOUT_S} s", detach))
+
+
+def _why_not(chosen: Settings, what: str, detach: bool) -> str:
+    if not detach:
+        return f"{what}; its log is above. `./sandlot doctor` checks the host"
+    with _log(chosen).open("rb") as log:
+        log.seek(max(0, _log(chosen).stat().st_size - 8192))
+        tail = "\n".join(log.read().decode(errors="replace").splitlines()[-20:])
+    return f"{what}. The last lines of {_log(chosen)}:\n{tail}\n`./sandlot doctor` checks the host"
+
+
+def _log(chosen: Settings) -> Path:
+    return chosen.data_dir / "logs" / "server.log"
+
+
+def _say_hello(chosen: Settings) -> bool:
+    began = time.monotonic()
+    try:
+        sandbox = client.sdk(chosen).create(timeout=60)
+        try:
+            said = sandbox.commands.run('echo "Hello from $(uname -s) $(uname -r), as $(id -un)"').stdout.strip()
+        finally:
+            sandbox.kill()
+    except Exception as error:
+        output.error(f"a first sandbox did not work: {error}. `./sandlot doctor` checks the host")
+        return False
+    output.done(f"{said} (a sandbox, made, used and removed in {time.monotonic() - began:.1f} s)")
+    return True
+
+
+def _say_next_steps(chosen: Settings, detach: bool) -> None:
+    option = client.instance_option(chosen)
+    output.say()
+    output.say(f'  eval "$(./sandlot env{option})"                        point the E2B SDKs at it')
+    output.say(f"  ./sandlot run{option} -- python3 -c 'print(6*7)'      one command in a sandbox of its own")
+    output.say(
+        f"  ./sandlot down{option}                                end everything" if detach else "  Ctrl-C ends it."
+    )
+    output.say()
+
+
+def _attend(chosen: Settings, child: subprocess.Popen[bytes]) -> int:
+    """Stay in the foreground until the server ends, by itself or because we are told to."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(told, child))
+    try:
+        status = child.wait()
+    except KeyboardInterrupt:
+        output.say()
+        try:
+            _end_sandboxes(chosen)
+        finally:
+            _end(child)
+        return 0
+    return 0 if told and status in (0, -signal.SIGTERM) else abs(status)
+
+
+def _pass_on(told: list[int], child: subprocess.Popen[bytes]) -> None:
+    told.append(1)
+    child.send_signal(signal.SIGTERM)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(30)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _end_sandboxes(chosen: Settings) -> None:
+    facts = instance.facts(chosen.data_dir)
+    if facts is None or not client.is_healthy(facts):
+        output.warn("the server does not answer, so its sandboxes could not be ended; the next `up` finds them")
+        return
+    ended = client.end_all(chosen)
+    if ended:
+        output.done(f"{ended} sandbox{'es' if ended != 1 else ''} ended")
+
+
+def _status(chosen: Settings) -> dict[str, Any]:
+    try:
+        facts = instance.facts(chosen.data_dir)
+    except PermissionError as error:
+        raise Failure("the data directory belongs to root; use sudo: sudo ./sandlot status") from error
+    healthy = facts is not None and client.is_healthy(facts)
+    sandboxes: dict[str, int] = {}
+    for row in client.sandboxes(chosen) if healthy else []:
+        sandboxes[row["state"]] = sandboxes.get(row["state"], 0) + 1
+    from sandlot.engine.images.layers import Layers
+
+    return {
+        "running": facts is not None,
+        "healthy": healthy,
+        "url": facts.url if facts else None,
+        "pid": facts.pid if facts else None,
+        "started_at": facts.started_at if facts else None,
+        "data_dir": str(chosen.data_dir),
+        "sandboxes": sandboxes,
+        "templates": [client.template_name(row) for row in client.get(chosen, "/templates")] if healthy else [],
+        "disk": {
+            "data": _disk_use(chosen.data_dir),
+            "layers": sum(
+                _disk_use(chosen.cache_dir / "layers" / name) for name in Layers(chosen.cache_dir / "layers").names()
+            ),
+        },
+    }
+
+
+def _disk_use(path: Path) -> int:
+    if not path.exists():
+        return 0
+    answer = subprocess.run(["du", "-skx", str(path)], capture_output=True, text=True, check=False)
+    return int(answer.stdout.split()[0]) * 1024 if answer.stdout else 0

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sandlot"
 CORE = {"model", "errors", "ports"}
-SERVICES = {"lifecycle", "reconcile", "access", "placement", "routing", "policy"}
+SERVICES = {"lifecycle", "listing", "request", "sweeper", "reconcile", "access", "metrics_history", "placement", "routing", "policy"}
 DOORS = {"api", "edge"}
 ADAPTERS = {"runtimes", "network", "images", "store", "envd", "node", "processes", "logbook"}
 

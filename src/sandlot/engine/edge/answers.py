@@ -10,7 +10,6 @@ from typing import Any
 from sandlot.engine.edge.types import Scope, Send
 
 BROWSERS = (b"mozilla", b"chrome", b"safari", b"firefox", b"edg", b"opera", b"msie")
-MOST_CONNECTIONS_TEXT = "The sandbox has too many concurrent incoming connections (limit: {limit})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +48,32 @@ def bad_upstream(sandbox_id: str, port: int, what: str) -> Answer:
 
 
 def transitioning(sandbox_id: str) -> Answer:
-    return Answer(409, "The sandbox is still transitioning. Try again in a moment.", {"sandboxId": sandbox_id})
+    return Answer(409, "The sandbox is being paused or resumed; try again in a moment", {"sandboxId": sandbox_id})
 
 
 def too_many(sandbox_id: str, limit: int) -> Answer:
     fields = {"sandboxId": sandbox_id, "connectionLimit": limit}
-    return Answer(429, MOST_CONNECTIONS_TEXT.format(limit=limit), fields)
+    return Answer(
+        429,
+        f"This sandbox already has {limit} requests in progress, the most that one may have; try again later",
+        fields,
+    )
 
 
 def internal_route(path: str) -> Answer:
-    message = "This endpoint is reserved for the control plane and is not reachable through the sandbox URL"
+    message = "Only the server itself may call this route of the sandbox's daemon"
     return Answer(404, message, {"path": path})
 
 
 def token_missing(sandbox_id: str) -> Answer:
-    message = "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
+    message = (
+        "The ports of this sandbox are private: send its traffic access token in the header e2b-traffic-access-token"
+    )
     return Answer(403, message, {"sandboxId": sandbox_id})
 
 
 def token_wrong(sandbox_id: str) -> Answer:
-    message = (
-        "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
-    )
+    message = "The traffic access token in the header e2b-traffic-access-token is not the one of this sandbox"
     return Answer(403, message, {"sandboxId": sandbox_id})
 
 

@@ -40,11 +40,12 @@ class Edge:
         domain: str | None = None,
         dial: Dial = dial_machine,
         most_per_sandbox: int = MOST_CONNECTIONS,
-        on_refusal: Callable[[Answer], None] = lambda _: None,
+        on_pass: Callable[[str], None] = lambda kind: None,
+        on_refusal: Callable[[int], None] = lambda status: None,
     ) -> None:
         self._api, self._routes, self._domain = api, routes, domain
         self._ways = Ways(dial, relay, most_per_sandbox)
-        self._on_refusal = on_refusal
+        self._on_pass, self._on_refusal = on_pass, on_refusal
 
     def changed(self, sandbox: Sandbox) -> None:
         """For lifecycle's `on_change`: routing first, so that a client whose stream is cut finds the sandbox gone."""
@@ -117,6 +118,7 @@ class Edge:
     async def _cross(self, sandbox: Sandbox, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with self._ways.passage(sandbox) as (way, passage):
+                self._on_pass(scope["type"])
                 crossing = Crossing(scope, receive, send, sandbox, target.port, self._ways, way, passage)
                 await (pass_http(crossing) if scope["type"] == "http" else pass_websocket(crossing))
         except TooManyConnections:
@@ -125,7 +127,7 @@ class Edge:
             await self._refuse(answers.transitioning(sandbox.id), scope, receive, send)
 
     async def _refuse(self, answer: Answer, scope: Scope, receive: Receive, send: Send) -> None:
-        self._on_refusal(answer)
+        self._on_refusal(answer.status)
         if scope["type"] == "websocket":
             await receive()
         await reply(answer, scope, send)

@@ -30,6 +30,8 @@ class SandboxGone(Exception):
     A clean end would look like the complete answer; the SDKs take a cut for what it is and ask what happened.
     """
 
+    on_purpose = True  # nothing for the server's log to complain about
+
 
 class Passage:
     """One exchange in progress. Whoever ends it says why; its own task then unwinds."""

@@ -1,0 +1,1 @@
+"""E2B's REST control plane over the engine's services."""

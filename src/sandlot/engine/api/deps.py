@@ -1,0 +1,68 @@
+"""What the API's routes are given: the engine's services, and who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Path, Request, Security
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+
+from sandlot.engine.access import Access, Caller
+from sandlot.engine.errors import NotFound
+from sandlot.engine.lifecycle import Lifecycle
+from sandlot.engine.metrics_history import MetricsHistory
+from sandlot.engine.ports import Clock, TemplateStore
+from sandlot.engine.routing import SANDBOX_ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deps:
+    lifecycle: Lifecycle
+    access: Access
+    templates: TemplateStore
+    history: MetricsHistory
+    clock: Clock
+    version: str
+    max_body_bytes: int = 16 << 20
+    domain: str | None = None  # what clients append to `{port}-{id}.`, with a port if it is not 443
+    metrics: Callable[[], Awaitable[bytes]]  # Prometheus text
+
+
+def given(request: Request) -> Deps:
+    return cast(Deps, request.app.state.deps)
+
+
+Given = Annotated[Deps, Depends(given)]
+
+_api_key = APIKeyHeader(name="X-API-KEY", auto_error=False, description="A team's key: `./sandlot key create`.")
+_bearer = HTTPBearer(auto_error=False, description="The same key, for clients that send it this way.")
+
+
+def secret_of(
+    key: Annotated[str | None, Security(_api_key)],
+    bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+) -> str | None:
+    return key or (bearer.credentials if bearer else None)
+
+
+Secret = Annotated[str | None, Depends(secret_of)]
+
+
+async def authenticate(deps: Given, secret: Secret) -> Caller:
+    return await deps.access.authenticate(secret)
+
+
+Asking = Annotated[Caller, Depends(authenticate)]
+
+
+def sandbox_id(sandboxID: Annotated[str, Path(description="The sandbox's id.")]) -> str:
+    """The id in a path, also in the older form `{id}-{clientID}`. What cannot be an id is not found."""
+    found = sandboxID.partition("-")[0]
+    if not SANDBOX_ID.fullmatch(found):
+        raise NotFound(f"sandbox {sandboxID[:80]!r} was not found")
+    return found
+
+
+SandboxId = Annotated[str, Depends(sandbox_id)]

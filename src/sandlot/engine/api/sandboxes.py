@@ -1,0 +1,261 @@
+"""The sandbox routes of both SDK generations: create, find, keep alive, change, end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from urllib.parse import parse_qsl, unquote
+
+from fastapi import APIRouter, Body, Header, Query, Response
+
+from sandlot.engine.api.deps import Asking, Deps, Given, SandboxId
+from sandlot.engine.api.errors import problems
+from sandlot.engine.api.requests import (
+    Connect,
+    Create,
+    Fork,
+    LegacyConnect,
+    LegacyCreate,
+    NetworkUpdate,
+    Pause,
+    Refresh,
+    Resume,
+    Snapshot,
+    Timeout,
+)
+from sandlot.engine.api.responses import Detail, Listed, SandboxOut, SnapshotOut, isolation_of
+from sandlot.engine.errors import Conflict, InvalidRequest
+from sandlot.engine.model import Sandbox, State
+
+router = APIRouter(tags=["sandboxes"])
+
+STATES = {"running": (State.RUNNING,), "paused": (State.PAUSING, State.PAUSED)}
+PAGE = 100
+SHORTEST_REFRESH_S = 15
+LEGACY_TIMEOUT_S = 15
+DEFAULT_TIMEOUT_S = 300
+MOST_FILTERS = 64
+
+Key = Annotated[
+    str | None, Header(alias="Idempotency-Key", pattern="^[A-Za-z0-9_-]{1,255}$", description="Repeats give the same.")
+]
+MetadataFilter = Annotated[
+    str | None, Query(max_length=8192, description="`k=v&k2=v2`, each key and value URL-encoded; all must match.")
+]
+
+
+def _shown(deps: Deps, sandbox: Sandbox, response: Response) -> SandboxOut:
+    isolation = isolation_of(sandbox)
+    if isolation is not None:
+        response.headers["X-Sandlot-Isolation"] = isolation
+    return SandboxOut.of(sandbox, deps.domain)
+
+
+@router.post("/v2/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
+async def create(body: Create, deps: Given, caller: Asking, response: Response, key: Key = None) -> SandboxOut:
+    """Make a sandbox from a template; it answers when this returns."""
+    return _shown(deps, await deps.lifecycle.create(caller.team.id, body.wanted(key)), response)
+
+
+@router.post("/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
+async def create_legacy(
+    body: LegacyCreate, deps: Given, caller: Asking, response: Response, key: Key = None
+) -> SandboxOut:
+    """Make a sandbox, as older SDKs ask for it."""
+    wanted = body.wanted(key, secure=bool(body.secure), default_timeout_s=LEGACY_TIMEOUT_S)
+    return _shown(deps, await deps.lifecycle.create(caller.team.id, wanted), response)
+
+
+async def _connect(deps: Deps, caller: Asking, sandbox_id: str, timeout_s: int, response: Response) -> SandboxOut:
+    sandbox, resumed = await deps.lifecycle.connect(caller.team.id, sandbox_id, timeout_s)
+    response.status_code = 201 if resumed else 200
+    return _shown(deps, sandbox, response)
+
+
+RESUMED = {201: {"model": SandboxOut, "description": "It was paused and has been resumed."}, **problems(404, 409)}
+
+
+@router.post("/v2/sandboxes/{sandboxID}/connect", responses=RESUMED, response_model_exclude_none=True)
+async def connect(
+    sandbox_id: SandboxId,
+    deps: Given,
+    caller: Asking,
+    response: Response,
+    body: Annotated[Connect | None, Body()] = None,
+) -> SandboxOut:
+    """Take hold of a sandbox, resume it if it is paused, and put its end off; never brings its end nearer."""
+    timeout_s = body.timeout if body is not None and body.timeout is not None else DEFAULT_TIMEOUT_S
+    return await _connect(deps, caller, sandbox_id, timeout_s, response)
+
+
+@router.post("/sandboxes/{sandboxID}/connect", responses=RESUMED, response_model_exclude_none=True)
+async def connect_legacy(
+    sandbox_id: SandboxId, body: LegacyConnect, deps: Given, caller: Asking, response: Response
+) -> SandboxOut:
+    """The same for older SDKs, which must say for how long."""
+    return await _connect(deps, caller, sandbox_id, body.timeout, response)
+
+
+@router.post(
+    "/sandboxes/{sandboxID}/resume", status_code=201, responses=problems(404, 409), response_model_exclude_none=True
+)
+async def resume(
+    sandbox_id: SandboxId,
+    deps: Given,
+    caller: Asking,
+    response: Response,
+    body: Annotated[Resume | None, Body()] = None,
+) -> SandboxOut:
+    """Resume a paused sandbox; a running one is a conflict."""
+    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
+    if sandbox.state is State.RUNNING:
+        raise Conflict(f"sandbox {sandbox.id!r} is already running; connect to it instead")
+    timeout_s = body.timeout if body is not None and body.timeout is not None else LEGACY_TIMEOUT_S
+    return await _connect(deps, caller, sandbox_id, timeout_s, response)
+
+
+@router.get("/sandboxes/{sandboxID}", responses=problems(404), response_model_exclude_none=True)
+async def get(sandbox_id: SandboxId, deps: Given, caller: Asking, response: Response) -> Detail:
+    """All there is to know about a sandbox."""
+    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
+    _shown(deps, sandbox, response)
+    return Detail.detail(sandbox, deps.domain)
+
+
+@router.delete("/sandboxes/{sandboxID}", status_code=204, responses=problems(404))
+async def kill(sandbox_id: SandboxId, deps: Given, caller: Asking) -> None:
+    """End a sandbox, running or paused; nothing of it is left."""
+    await deps.lifecycle.kill(caller.team.id, sandbox_id)
+
+
+@router.get("/v2/sandboxes", responses=problems(), response_model_exclude_none=True)
+async def list_page(
+    deps: Given,
+    caller: Asking,
+    response: Response,
+    metadata: MetadataFilter = None,
+    state: Annotated[list[str] | None, Query(max_length=10, description="`running`, `paused`, or both.")] = None,
+    order: Annotated[Literal["asc", "desc"], Query(description="By time of start.")] = "desc",
+    startedAfter: Annotated[datetime | None, Query(description="Started at or after this time.")] = None,
+    template: Annotated[str | None, Query(max_length=256, description="A template's id or name.")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE,
+    nextToken: Annotated[str | None, Query(max_length=1024, description="`x-next-token` of the page before.")] = None,
+) -> list[Listed]:
+    """One page of the team's sandboxes. `x-next-token` is there when more follow."""
+    page = await deps.lifecycle.list(
+        caller.team.id,
+        states=_states(state),
+        metadata=_filters(metadata),
+        template=_text("template", template),
+        started_after=_moment(startedAfter),
+        descending=order == "desc",
+        limit=limit,
+        token=nextToken or None,
+    )
+    if page.next_token is not None:
+        response.headers["X-Next-Token"] = page.next_token
+    response.headers["X-Total-Running"] = str(await deps.lifecycle.count(caller.team.id))
+    return [Listed.of(sandbox) for sandbox in page.sandboxes]
+
+
+@router.get("/sandboxes", responses=problems(), response_model_exclude_none=True)
+async def list_running(deps: Given, caller: Asking, metadata: MetadataFilter = None) -> list[Listed]:
+    """Every running sandbox of the team, as older SDKs ask for them."""
+    wanted, found, token = _filters(metadata), [], None
+    while True:
+        page = await deps.lifecycle.list(
+            caller.team.id, states=(State.RUNNING,), metadata=wanted, limit=1000, token=token
+        )
+        found += [Listed.of(sandbox) for sandbox in page.sandboxes]
+        token = page.next_token
+        if token is None:
+            return found
+
+
+def _states(given: list[str] | None) -> tuple[State, ...]:
+    names = {name.strip() for part in given or ("running,paused",) for name in part.split(",") if name.strip()}
+    if not names or names - STATES.keys():
+        raise InvalidRequest("state must be running, paused, or both with a comma between them")
+    return tuple(state for name in sorted(names) for state in STATES[name])
+
+
+def _filters(text: str | None) -> dict[str, str] | None:
+    """SDKs encode keys and values twice: once by themselves, once as a query inside the query."""
+    if not text:
+        return None
+    pairs = parse_qsl(text, keep_blank_values=True, errors="replace")
+    filters = {unquote(name, errors="replace"): unquote(value, errors="replace") for name, value in pairs}
+    if not filters or len(filters) > MOST_FILTERS or any("\x00" in part for pair in filters.items() for part in pair):
+        raise InvalidRequest(f"metadata must be up to {MOST_FILTERS} pairs like user=abc&app=prod, URL-encoded")
+    return filters
+
+
+def _text(name: str, value: str | None) -> str | None:
+    if value is not None and "\x00" in value:
+        raise InvalidRequest(f"{name} must not contain a null character")
+    return value or None
+
+
+def _moment(value: datetime | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidRequest("startedAfter is not a time this server can work with") from error
+
+
+@router.post("/sandboxes/{sandboxID}/timeout", status_code=204, responses=problems(404, 409))
+async def set_timeout(sandbox_id: SandboxId, body: Timeout, deps: Given, caller: Asking) -> None:
+    """Set when the sandbox ends, sooner or later than before."""
+    await deps.lifecycle.set_timeout(caller.team.id, sandbox_id, body.timeout)
+
+
+@router.post("/sandboxes/{sandboxID}/refreshes", status_code=204, responses=problems(404, 409))
+async def refresh(
+    sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Refresh | None, Body()] = None
+) -> None:
+    """Put the end of the sandbox off; never brings it nearer."""
+    asked = body.duration if body is not None and body.duration is not None else 0
+    await deps.lifecycle.refresh(caller.team.id, sandbox_id, max(asked, SHORTEST_REFRESH_S))
+
+
+@router.put("/sandboxes/{sandboxID}/network", status_code=204, responses=problems(403, 404, 409))
+async def set_network(sandbox_id: SandboxId, body: NetworkUpdate, deps: Given, caller: Asking) -> None:
+    """Replace what the sandbox may reach, at once."""
+    await deps.lifecycle.set_network(caller.team.id, sandbox_id, body.policy())
+
+
+async def _cannot(deps: Deps, caller: Asking, sandbox_id: str, what: str) -> InvalidRequest:
+    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
+    return InvalidRequest(f"sandbox {sandbox.id!r} cannot be {what}: runtime {sandbox.runtime!r} cannot do that yet")
+
+
+@router.post("/sandboxes/{sandboxID}/pause", status_code=204, responses=problems(404, 409))
+async def pause(
+    sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Pause | None, Body()] = None
+) -> None:
+    """Pause a sandbox. Not available yet."""
+    raise await _cannot(deps, caller, sandbox_id, "paused")
+
+
+@router.post("/sandboxes/{sandboxID}/fork", status_code=201, responses=problems(404, 409))
+async def fork(
+    sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Fork | None, Body()] = None
+) -> list[SandboxOut]:
+    """Make copies of a running sandbox. Not available yet."""
+    raise await _cannot(deps, caller, sandbox_id, "forked")
+
+
+@router.post("/sandboxes/{sandboxID}/snapshots", status_code=201, responses=problems(404, 409))
+async def snapshot(
+    sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Snapshot | None, Body()] = None
+) -> SnapshotOut:
+    """Keep a sandbox's state as a template. Not available yet."""
+    raise await _cannot(deps, caller, sandbox_id, "made a snapshot of")
+
+
+@router.get("/snapshots", tags=["snapshots"], responses=problems())
+async def snapshots(caller: Asking) -> list[SnapshotOut]:
+    """The team's snapshots: none, as they cannot be made yet."""
+    return []

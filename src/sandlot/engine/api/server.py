@@ -1,0 +1,146 @@
+"""The HTTP server that API and edge run in: uvicorn with bounded request heads, JSON for what is no HTTP, and honest disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+HEAD_LIMIT = 64 * 1024
+HEAD_S = 60.0
+KEEP_ALIVE_S = 330  # SDKs keep idle connections for 300 s; the one who closes first must be the client
+WEBSOCKET_LIMIT = 32 << 20
+SHUTDOWN_S = 5
+
+
+class Http(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with limits on what comes before a body: its parser would take a head of any size, forever."""
+
+    _head_bytes = 0
+    _in_head = True
+    _timer: asyncio.TimerHandle | None = None
+    _active: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_done()
+        super().connection_lost(exc)
+        # uvicorn tells the newest request; with pipelining that is not the one whose answer is being sent.
+        if self._active is not None and not self._active.response_complete:
+            self._active.disconnected = True
+            self._active.message_event.set()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head and self.parser is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_LIMIT:
+                self._refuse(431, f"the request's head is larger than the {HEAD_LIMIT // 1024} KiB this server reads")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_done()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is not a valid HTTP/1.1 request")
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._active = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _await_head(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_S, self._late)
+
+    def _head_done(self) -> None:
+        self._in_head = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer and hang up; only if no answer is on its way, which this one would end up in the middle of."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = json.dumps({"code": status, "message": message}).encode()
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Cuts what would hold up a shutdown (open streams into sandboxes) before waiting for the rest."""
+
+    def __init__(self, config: uvicorn.Config, before_shutdown: Callable[[], Awaitable[None]] | None = None) -> None:
+        super().__init__(config)
+        self._before_shutdown = before_shutdown
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        for server in self.servers:
+            server.close()
+        if self._before_shutdown is not None:
+            await self._before_shutdown()
+        await super().shutdown(sockets)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; of interest when 0 was asked for."""
+        return int(self.servers[0].sockets[0].getsockname()[1])
+
+
+def build_server(
+    app: Any,
+    *,
+    host: str,
+    port: int,
+    certificate: tuple[Path, Path] | None = None,
+    before_shutdown: Callable[[], Awaitable[None]] | None = None,
+) -> Server:
+    """A server that is ready to `serve()`. `certificate`: files of the chain and the key, for TLS."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=Http,
+        ws="websockets-sansio",
+        loop="uvloop",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        ws_max_size=WEBSOCKET_LIMIT,
+        ws_ping_interval=30.0,
+        ws_ping_timeout=120.0,
+        ws_per_message_deflate=False,
+        ssl_certfile=certificate[0] if certificate else None,
+        ssl_keyfile=certificate[1] if certificate else None,
+    )
+    config.load()
+    if isinstance(config.ssl, ssl.SSLContext):
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        config.ssl.set_alpn_protocols(["http/1.1"])
+    return Server(config, before_shutdown)

@@ -1,0 +1,102 @@
+"""The template routes: what sandboxes can be made from. Templates can be read; building them comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from sandlot.engine.api.deps import Asking, Deps, Given
+from sandlot.engine.api.errors import problems
+from sandlot.engine.api.responses import Alias, TemplateOut, TemplateWithBuilds, is_public
+from sandlot.engine.errors import InvalidRequest, NotFound
+from sandlot.engine.model import Template
+
+router = APIRouter(tags=["templates"])
+
+PAGE = 100
+NOT_YET = "template builds are not available on this server yet; `GET /templates` lists the templates there are"
+Ref = Annotated[str, Path(max_length=256, description="A template's id or name.")]
+
+
+async def _find(deps: Deps, caller: Asking, ref: str) -> Template:
+    template = None if "\x00" in ref else await deps.templates.resolve(caller.team.id, ref.removesuffix(":default"))
+    if template is None:
+        raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
+    return template
+
+
+async def _all(deps: Deps, caller: Asking) -> Sequence[Template]:
+    return sorted(await deps.templates.list(caller.team.id), key=lambda template: template.id)
+
+
+async def _not_yet(caller: Asking) -> None:
+    """Not available yet."""
+    raise InvalidRequest(NOT_YET)
+
+
+for _method, _path in (
+    ("POST", "/v3/templates"),
+    ("POST", "/v2/templates"),
+    ("POST", "/templates"),
+    ("POST", "/templates/tags"),
+    ("DELETE", "/templates/tags"),
+    ("POST", "/v2/templates/{templateID}/builds/{buildID}"),
+    ("POST", "/templates/{templateID}/builds/{buildID}"),
+    ("GET", "/templates/{templateID}/builds/{buildID}/status"),
+    ("GET", "/templates/{templateID}/builds/{buildID}/logs"),
+    ("GET", "/templates/{templateID}/files/{hash}"),
+    ("GET", "/templates/{templateID}/tags"),
+    ("PATCH", "/v2/templates/{templateID}"),
+    ("PATCH", "/templates/{templateID}"),
+):
+    router.add_api_route(_path, _not_yet, methods=[_method], responses=problems(), include_in_schema=False)
+
+
+@router.get("/templates", responses=problems())
+async def list_all(deps: Given, caller: Asking, teamID: str | None = None) -> list[TemplateOut]:
+    """The team's templates and the built-in ones."""
+    return [TemplateOut.of(template) for template in await _all(deps, caller)]
+
+
+@router.get("/v2/templates", responses=problems())
+async def list_page(
+    deps: Given,
+    caller: Asking,
+    response: Response,
+    teamID: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE,
+    nextToken: Annotated[str | None, Query(max_length=256)] = None,
+) -> list[TemplateOut]:
+    """The same, in pages by id."""
+    rest = [template for template in await _all(deps, caller) if nextToken is None or template.id > nextToken]
+    if len(rest) > limit:
+        response.headers["X-Next-Token"] = rest[limit - 1].id
+    return [TemplateOut.of(template) for template in rest[:limit]]
+
+
+@router.get("/default-templates", responses=problems())
+async def list_built_in(deps: Given, caller: Asking) -> list[TemplateOut]:
+    """The templates that come with the server."""
+    return [TemplateOut.of(template) for template in await _all(deps, caller) if template.team_id is None]
+
+
+@router.get("/templates/aliases/{alias}", responses=problems(403, 404))
+async def find_alias(alias: Ref, deps: Given, caller: Asking) -> Alias:
+    """Which template has this name."""
+    template = await _find(deps, caller, alias)
+    return Alias(templateID=template.id, public=is_public(template))
+
+
+@router.get("/templates/{templateID}", responses=problems(404))
+async def get(templateID: Ref, deps: Given, caller: Asking) -> TemplateWithBuilds:
+    """One template and its builds."""
+    return TemplateWithBuilds.of(await _find(deps, caller, templateID))
+
+
+@router.delete("/templates/{templateID}", status_code=204, responses=problems(404))
+async def delete(templateID: Ref, deps: Given, caller: Asking) -> None:
+    """Delete a template. Not available yet: there are only built-in ones."""
+    template = await _find(deps, caller, templateID)
+    raise InvalidRequest(f"template {template.name!r} cannot be deleted: it comes with the server")

@@ -72,7 +72,7 @@ class Container(OciDriver):
 
     def _config(self, spec: MachineSpec, root: Path, ids: IdRange) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=spec.resources.pids)
-        config = oci.config(spec, root, f"{self._parent}/{spec.sandbox_id}", resources=limits)
+        config = oci.config(spec, root, f"{self._parent}/{spec.sandbox_id}", limits)
         oci.harden(config, ids, seccomp.profile())
         return config
 

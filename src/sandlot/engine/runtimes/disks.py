@@ -44,7 +44,7 @@ async def _format(template: Path, size_mb: int) -> None:
         with draft.open("wb") as file:
             file.truncate(size_mb * MB)
         await processes.run(
-            "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard",
+            "mkfs.ext4", "-b", "4096", "-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard",
             "-d", str(content), str(draft),
         )  # fmt: skip
         draft.rename(template)

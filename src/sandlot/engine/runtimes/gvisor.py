@@ -14,8 +14,6 @@ from sandlot.engine.runtimes import disks, oci, rootfs
 from sandlot.engine.runtimes.driver import OciDriver, Record
 
 IMAGE = "disk.img"
-# The guest has its own network stack, so raw sockets reach no further than its slot's policy lets any packet go.
-CAPABILITIES = (*oci.CAPABILITIES, "CAP_NET_RAW")
 # A guest's thread is not one thread of the host: the kernel in user space needs its own, and two per guest process.
 HOST_TASKS_PER_PID = 3
 HOST_TASKS = 512
@@ -75,7 +73,7 @@ class GVisor(OciDriver):
     def _config(self, spec: MachineSpec, root: Path) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
         cgroup = f"{self._parent}/{spec.sandbox_id}"
-        return oci.config(spec, root, cgroup, resources=limits, capabilities=CAPABILITIES)
+        return oci.config(spec, root, cgroup, limits)
 
     def _forget(self, sandbox_id: str) -> None:
         for path in self._root.glob(f"{sandbox_id}_sandbox:*"):

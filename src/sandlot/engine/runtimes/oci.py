@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ MB = 1 << 20
 CPU_PERIOD_US = 100_000
 OPEN_FILES = 65536
 
-# What root inside needs for packages, users, sudo and debuggers. All of them count only inside the machine.
+# What root inside needs for packages, users, sudo and debuggers. All of them count only inside the machine:
+# NET_RAW does nothing in a slot that the host's user namespace owns, but without it ping (a file capability) cannot even run.
 CAPABILITIES = (
     "CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
+    "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
 )  # fmt: skip
 MASKED = (
     "/proc/acpi", "/proc/asound", "/proc/config.gz", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
@@ -29,20 +30,13 @@ READONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys")
 SYS_PARTS = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage")
 
 
-def config(
-    spec: MachineSpec,
-    root: Path,
-    cgroup: str,
-    *,
-    resources: Mapping[str, Any],
-    capabilities: Sequence[str] = CAPABILITIES,
-) -> dict[str, Any]:
+def config(spec: MachineSpec, root: Path, cgroup: str, resources: Mapping[str, Any]) -> dict[str, Any]:
     """What both runtimes share: the process, the root, the namespaces, the limits."""
     return {
         "ociVersion": "1.0.2",
         "hostname": spec.hostname,
         "root": {"path": str(root), "readonly": False},
-        "process": _process(spec, capabilities),
+        "process": _process(spec),
         "mounts": [*_kernel_mounts(spec.resources), _bind(spec.guest, GUEST_MOUNT)],
         "linux": {
             "cgroupsPath": cgroup,
@@ -68,7 +62,7 @@ def harden(config: dict[str, Any], ids: IdRange, filter: Mapping[str, Any]) -> N
         "readonlyPaths": list(READONLY),
     }
     config["mounts"] += [
-        _mount("tmpfs", "/sys", "nosuid", "noexec", "nodev", "mode=755", "size=64k"),
+        _mount("tmpfs", "/sys", "nosuid", "noexec", "nodev", "mode=755", "size=64k", "ro"),
         *(_bind(Path(part), part) for part in SYS_PARTS if Path(part).is_dir()),
     ]
 
@@ -84,10 +78,10 @@ def limits(resources: Resources, *, pids: int) -> dict[str, Any]:
     }
 
 
-def _process(spec: MachineSpec, capabilities: Sequence[str]) -> dict[str, Any]:
+def _process(spec: MachineSpec) -> dict[str, Any]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    held = list(capabilities)
+    held = list(CAPABILITIES)
     return {
         "terminal": False,
         "user": {"uid": 0, "gid": 0},

@@ -31,6 +31,10 @@ def write_names(spec: MachineSpec, layer: Path) -> None:
     (etc / "resolv.conf").write_text(f"nameserver {spec.slot.guest_gateway}\n")
     for path in (layer, guest, etc, *etc.iterdir()):  # whatever the server's umask is
         path.chmod(0o755 if path.is_dir() else 0o644)
+    # runsc covers an empty /tmp with memory; a directory that is usually there anyway keeps it on the disk.
+    for path in (layer / "tmp", layer / "tmp" / ".X11-unix"):
+        path.mkdir()
+        path.chmod(0o1777)
 
 
 def check_layers(spec: MachineSpec) -> None:

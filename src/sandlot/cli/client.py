@@ -62,7 +62,7 @@ def exports(settings: Settings) -> dict[str, str]:
     values = {
         "E2B_API_URL": facts.url,
         "E2B_API_KEY": api_key(settings),
-        "E2B_DOMAIN": facts.domain or f"localhost:{facts.port}",
+        "E2B_DOMAIN": _domain(facts),
         "E2B_VOLUME_API_URL": facts.url,
     }
     if not facts.url.startswith("https:"):
@@ -70,17 +70,23 @@ def exports(settings: Settings) -> dict[str, str]:
         return {**values, "E2B_SANDBOX_URL": facts.url}
     if facts.ca:
         bundle = str(ca_bundle(settings, Path(facts.ca)))
-        values |= {"SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle, "NODE_EXTRA_CA_CERTS": facts.ca}
+        values |= {"SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle, "NODE_EXTRA_CA_CERTS": bundle}
     return values
+
+
+def _domain(facts: instance.Facts) -> str:
+    """What stands behind `{port}-{id}.` in the address of a sandbox's port."""
+    if facts.domain is None:
+        return f"localhost:{facts.port}"
+    return facts.domain if ":" in facts.domain or facts.port == 443 else f"{facts.domain}:{facts.port}"
 
 
 def ca_bundle(settings: Settings, ca: Path) -> Path:
     """The system's CAs and ours in one file: clients take one, and must still trust everybody else."""
     system = next((Path(path).read_text() for path in SYSTEM_CAS if Path(path).exists()), "")
-    bundle = settings.data_dir / "tls" / "ca-bundle.pem"
+    bundle = settings.data_dir / "ca-bundle.pem"
     content = system.rstrip("\n") + "\n" + ca.read_text()
     if not bundle.exists() or bundle.read_text() != content:
-        bundle.parent.mkdir(parents=True, exist_ok=True)
         temporary = bundle.with_suffix(".tmp")
         temporary.write_text(content)
         temporary.chmod(0o644)

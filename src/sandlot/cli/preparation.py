@@ -24,7 +24,7 @@ def require_root() -> None:
 
 
 def prepare(settings: Settings) -> None:
-    install_packages("run")
+    install_packages("run", *(("domain",) if settings.domain else ()))
     _install_gvisor(settings)
     _check_host(settings)
     _build_base(settings)

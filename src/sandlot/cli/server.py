@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import shlex
@@ -84,10 +85,11 @@ def down(
     if pid is None:
         output.say(f"No server runs for {chosen.data_dir}.")
         return
-    if not keep:
-        _end_sandboxes(chosen)
+    ended = not keep and _end_sandboxes(chosen)
     if not instance.stop(chosen.data_dir):
         raise Failure(f"the server (pid {pid}) did not end, not even when killed; look at it: ps -fp {pid}")
+    if ended:
+        _give_back_network(chosen)
     output.done("Sandlot is down" + (", its sandboxes run on" if keep else ""))
 
 
@@ -232,10 +234,13 @@ def _attend(chosen: Settings, child: subprocess.Popen[bytes]) -> int:
         status = child.wait()
     except KeyboardInterrupt:
         output.say()
+        ended = False
         try:
-            _end_sandboxes(chosen)
+            ended = _end_sandboxes(chosen)
         finally:
             _end(child)
+        if ended:
+            _give_back_network(chosen)
         return 0
     return 0 if told and status in (0, -signal.SIGTERM) else abs(status)
 
@@ -255,14 +260,28 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             child.wait()
 
 
-def _end_sandboxes(chosen: Settings) -> None:
+def _end_sandboxes(chosen: Settings) -> bool:
     facts = instance.facts(chosen.data_dir)
     if facts is None or not client.is_healthy(facts):
         output.warn("the server does not answer, so its sandboxes could not be ended; the next `up` finds them")
-        return
+        return False
     ended = client.end_all(chosen)
     if ended:
         output.done(f"{ended} sandbox{'es' if ended != 1 else ''} ended")
+    return True
+
+
+def _give_back_network(chosen: Settings) -> None:
+    """Slots and rules outlive the server for the sake of running sandboxes; with the last of those, they go."""
+    from sandlot.engine.network.slots import Slots
+    from sandlot.main import instance_id
+
+    async def destroy() -> None:
+        slots = Slots(chosen.data_dir, instance_id(chosen.data_dir), chosen.network_range)
+        if not await slots.claims():
+            await slots.destroy()
+
+    asyncio.run(destroy())
 
 
 def _status(chosen: Settings) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def test(
     if not (ROOT / "tests").is_dir():
         raise Failure("the tests are not here: they come with the source, not with an installed package")
     preparation.require_root()
-    preparation.install_packages("run", "test")
+    preparation.install_packages("run", "domain", "test")
     preparation.prepare_templates(settings())
     failed = [] if context.args else [name for name, argv in _LINTERS.items() if not _run(name, argv)]
     selection = [] if long else ["-m", "not long"]

@@ -102,6 +102,18 @@ def _who_listens(port: int) -> str:
     return f" ({match[1]}, pid {match[2]}, listens there)" if match else ""
 
 
+def _domain(settings: Settings) -> Finding:
+    if settings.domain is None:
+        return Finding(name="domain", state="ok", detail="none: plain HTTP, routed by headers")
+    name = f"any.{settings.domain.partition(':')[0]}"
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        fix = f"have *.{settings.domain} resolve to this machine (DNS), or use a domain below localhost with libnss-myhostname"
+        return Finding(name="domain", state="fail", detail=f"{name} does not resolve here", fix=fix)
+    return Finding(name="domain", state="ok", detail=f"*.{settings.domain} resolves")
+
+
 def _disk(settings: Settings) -> Finding:
     free = min(_free(settings.data_dir), _free(settings.cache_dir))
     detail = f"{free / GIB:.1f} GiB free for {settings.data_dir} and {settings.cache_dir}"
@@ -241,5 +253,16 @@ def _runs(*argv: str) -> bool:
     return done.returncode == 0
 
 
-_BEFORE_START: tuple[Check, ...] = (_root, _kernel, _port, _disk, _memory, _user_namespaces, _cgroups, _overlay, _loop)
+_BEFORE_START: tuple[Check, ...] = (
+    _root,
+    _kernel,
+    _port,
+    _domain,
+    _disk,
+    _memory,
+    _user_namespaces,
+    _cgroups,
+    _overlay,
+    _loop,
+)
 _DEEPER: tuple[Check, ...] = (_namespaces, _firewall, _forwarding, _gvisor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import tomllib
 from collections.abc import Callable, Sequence
@@ -56,7 +57,7 @@ MANAGERS = {
 class Need:
     """One thing the host must have, and the package that brings it."""
 
-    name: str  # the program, or the path
+    name: str  # the program, or the path, or "name" and a host name that must resolve
     why: str
     group: str = "run"
     optional: bool = False
@@ -64,6 +65,8 @@ class Need:
     packages: dict[str, str] = field(default_factory=dict)  # by package manager
 
     def is_met(self) -> bool:
+        if self.name.startswith("name "):
+            return _resolves(self.name.removeprefix("name "))
         if self.name.startswith("/"):
             return Path(self.name).exists() or (self.alternative is not None and found(self.alternative) is not None)
         return any(found(name) for name in (self.name, self.alternative) if name)
@@ -74,11 +77,19 @@ def found(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
 
 
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
+
+
 def needs(*groups: str) -> list[Need]:
     table = tomllib.loads(Path(__file__).with_name("packages.toml").read_text())["need"]
     rows = [
         Need(
-            name=row.get("program") or row["path"],
+            name=row.get("program") or row.get("path") or f"name {row['resolves']}",
             why=row["why"],
             group=row.get("group", "run"),
             optional=row.get("optional", False),

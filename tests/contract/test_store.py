@@ -526,8 +526,10 @@ class TestPostgresqlAddress:
 
     async def test_what_libpq_calls_sslmode_is_understood(self, postgresql_address: str) -> None:
         database = Database.postgresql(f"{postgresql_address}?sslmode=disable".replace("postgresql:", "postgres:"))
-        await database.migrate()
+        async with database.read("ask for the encryption") as connection:
+            encrypted = await connection.scalar(text("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"))
         await database.close()
+        assert encrypted is False
 
     @pytest.mark.parametrize(
         "address", ["nonsense hunter2", "postgresql://user:hunter2@host:port/x", "mysql://user:hunter2@host/x"]

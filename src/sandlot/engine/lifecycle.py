@@ -350,7 +350,11 @@ class Lifecycle:
 
     async def end(self, seen: Sandbox, reason: str) -> bool:
         """End a sandbox only if it is still as it was seen. False: it moved on, and the reason may no longer hold."""
-        if seen.state is not State.STOPPING:
+        if seen.state is State.STOPPING:
+            current = await self._sandboxes.get(seen.id)
+            if current is None or current.revision != seen.revision:
+                return False
+        else:
             try:
                 await self._swap(seen, _stopping(seen, reason))
             except Conflict:

@@ -104,10 +104,11 @@ class Reconciler:
         # With starts held off, a machine or directory without a row belongs to nobody: it cannot be one that is
         # just coming into being.
         async with self._lifecycle.no_new_starts():
+            moving = self._lifecycle.moving()  # also before the rows: a move that ends in between was one
             rows = [row for row in await self._sandboxes.query(states=LIVE) if row.node == node.name]
-            found = drift(rows, await node.machines(), self._lifecycle.moving())
+            found = drift(rows, await node.machines(), moving | self._lifecycle.moving())
             stray = [machine.sandbox_id for machine in found.stray if await self._stopped(node, machine)]
-            keep = {row.id for row in rows} | self._lifecycle.moving()
+            keep = {row.id for row in rows} | moving | self._lifecycle.moving()
             freed = tuple(await node.sweep(keep))
         lost = await self._end_each(found.lost, "lost: the machine is gone")
         stuck = await self._end_each(found.stuck, "interrupted: the server stopped while the sandbox was starting")

@@ -11,7 +11,7 @@ from pathlib import Path
 from sandlot.engine import processes
 from sandlot.engine.errors import Unavailable
 from sandlot.engine.model import Isolation, MachineSpec
-from sandlot.engine.runtimes import disks, oci, rootfs, seccomp
+from sandlot.engine.runtimes import disks, idmap, oci, rootfs, seccomp
 from sandlot.engine.runtimes.driver import OciDriver, Record
 from sandlot.engine.runtimes.idmap import IdRange, UserNamespaces
 
@@ -61,7 +61,9 @@ class Container(OciDriver):
         layers = (*spec.layers, place / "names")
         stage = self._stage.make(spec.sandbox_id)
         root = await asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
-        (place / "config.json").write_text(json.dumps(self._config(spec, root, ids)))
+        guest = rootfs.directory(stage / "guest")
+        idmap.show_mapped(spec.guest, guest, userns, readonly=True)
+        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
         await self._run(
             self._find(), "--root", str(self._root), "--log", str(place / "log"),
             "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
@@ -70,9 +72,9 @@ class Container(OciDriver):
             spec.sandbox_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 
-    def _config(self, spec: MachineSpec, root: Path, ids: IdRange) -> dict[str, object]:
+    def _config(self, spec: MachineSpec, root: Path, guest: Path, ids: IdRange) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=spec.resources.pids)
-        config = oci.config(spec, root, f"{self._parent}/{spec.sandbox_id}", limits)
+        config = oci.config(spec, root, guest, f"{self._parent}/{spec.sandbox_id}", limits)
         oci.harden(config, ids, seccomp.profile())
         return config
 

@@ -223,10 +223,14 @@ class OciDriver(ABC):
             with contextlib.suppress(OSError):
                 self._cgroup(sandbox_id).thaw()
             with contextlib.suppress(ProcessLookupError, TimeoutError):
-                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+                await self._terminate(sandbox_id, pidfd)
                 await asyncio.wait_for(processes.readable(pidfd), grace.total_seconds())
         finally:
             os.close(pidfd)
+
+    async def _terminate(self, sandbox_id: str, pidfd: int) -> None:
+        """Send SIGTERM to the guest's first process."""
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
 
     async def _free(self, sandbox_id: str, record: Record | None) -> None:
         """End the machine and take away everything it has; the record goes last, so that a crash midway is found."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 from sandlot.engine import processes
@@ -47,8 +48,8 @@ class GVisor(OciDriver):
         rootfs.write_names(spec, place / "names")
         await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
         stage = self._stage.make(spec.sandbox_id)
-        root, store = await asyncio.to_thread(self._mount, spec, place, stage)
-        (place / "config.json").write_text(json.dumps(self._config(spec, root)))
+        root, guest, store = await asyncio.to_thread(self._mount, spec, place, stage)
+        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest)))
         await address(spec.slot)
         await self._run(
             *self._command(place, store), "run", "--detach", "--bundle", str(place),
@@ -56,11 +57,12 @@ class GVisor(OciDriver):
         )  # fmt: skip
         self._stage.clear(spec.sandbox_id)  # the machine's processes hold their own copies
 
-    def _mount(self, spec: MachineSpec, place: Path, stage: Path) -> tuple[Path, Path]:
+    def _mount(self, spec: MachineSpec, place: Path, stage: Path) -> tuple[Path, Path, Path]:
         root = rootfs.mount_readonly(stage, (*spec.layers, place / "names"))
+        guest = rootfs.show_readonly(spec.guest, stage / "guest")
         disk = rootfs.directory(stage / "disk")
         disks.mount(place / IMAGE, disk)
-        return root, disk / disks.UPPER
+        return root, guest, disk / disks.UPPER
 
     def _command(self, place: Path, store: Path) -> tuple[str, ...]:
         """The flags are part of what a checkpoint depends on: run and restore must use the same."""
@@ -70,10 +72,14 @@ class GVisor(OciDriver):
             "--file-access-mounts=exclusive", f"--overlay2=root:dir={store}",
         )  # fmt: skip
 
-    def _config(self, spec: MachineSpec, root: Path) -> dict[str, object]:
+    def _config(self, spec: MachineSpec, root: Path, guest: Path) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
         cgroup = f"{self._parent}/{spec.sandbox_id}"
-        return oci.config(spec, root, cgroup, limits)
+        return oci.config(spec, root, guest, cgroup, limits)
+
+    async def _terminate(self, sandbox_id: str, pidfd: int) -> None:
+        command = (self._program, "--root", str(self._root), "kill", sandbox_id, "TERM")
+        await processes.run(*command, stdio=subprocess.DEVNULL, timeout_s=10, check=False)
 
     def _forget(self, sandbox_id: str) -> None:
         for path in self._root.glob(f"{sandbox_id}_sandbox:*"):

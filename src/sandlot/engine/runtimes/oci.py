@@ -30,14 +30,14 @@ READONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys")
 SYS_PARTS = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage")
 
 
-def config(spec: MachineSpec, root: Path, cgroup: str, resources: Mapping[str, Any]) -> dict[str, Any]:
+def config(spec: MachineSpec, root: Path, guest: Path, cgroup: str, resources: Mapping[str, Any]) -> dict[str, Any]:
     """What both runtimes share: the process, the root, the namespaces, the limits."""
     return {
         "ociVersion": "1.0.2",
         "hostname": spec.hostname,
         "root": {"path": str(root), "readonly": False},
         "process": _process(spec),
-        "mounts": [*_kernel_mounts(spec.resources), _bind(spec.guest, GUEST_MOUNT)],
+        "mounts": [*_kernel_mounts(spec.resources), _bind(guest, GUEST_MOUNT)],
         "linux": {
             "cgroupsPath": cgroup,
             "namespaces": [

@@ -12,7 +12,7 @@ from sandlot.engine.model import GUEST_MOUNT, MachineSpec
 from sandlot.engine.runtimes import disks, idmap
 from sandlot.engine.runtimes.idmap import IdRange
 
-MS_RDONLY, MS_NODEV, MS_BIND = 0x1, 0x4, 0x1000
+MS_RDONLY, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x4, 0x20, 0x1000
 
 
 def write_names(spec: MachineSpec, layer: Path) -> None:
@@ -110,18 +110,17 @@ def mount_readonly(place: Path, layers: Sequence[Path]) -> Path:
     """Mount layers (bottom first) as one read-only tree; return the tree."""
     lowers = []
     for number, layer in enumerate(layers):  # short names: the kernel reads at most a page of mount options
-        lower = directory(place / f"l{number}")
-        processes.mount(str(layer), lower, None, MS_BIND)
-        lowers.append(lower)
+        lowers.append(show_readonly(layer, place / f"l{number}"))
     root = directory(place / "root")
     _overlay(root, lowers, "", MS_RDONLY)
     return root
 
 
-def show(source: Path, place: Path, name: str) -> Path:
-    """Bind a directory, read-only, where a machine's root can walk to it."""
-    target = directory(place / name)
+def show_readonly(source: Path, target: Path) -> Path:
+    """Bind a directory where nobody can change it. The runtimes' own "ro" is not enough: runsc lets a guest truncate."""
+    directory(target)
     processes.mount(str(source), target, None, MS_BIND)
+    processes.mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | processes.MS_NOSUID | MS_NODEV)
     return target
 
 

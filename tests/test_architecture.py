@@ -11,7 +11,19 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sandlot"
 CORE = {"model", "errors", "ports"}
-SERVICES = {"lifecycle", "listing", "request", "sweeper", "reconcile", "access", "metrics_history", "placement", "routing", "policy"}
+SERVICES = {
+    "lifecycle",
+    "moves",
+    "listing",
+    "request",
+    "sweeper",
+    "reconcile",
+    "access",
+    "metrics_history",
+    "placement",
+    "routing",
+    "policy",
+}
 DOORS = {"api", "edge"}
 ADAPTERS = {"runtimes", "network", "images", "store", "envd", "node", "processes", "logbook"}
 

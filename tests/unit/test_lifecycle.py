@@ -21,8 +21,8 @@ from sandlot.engine.errors import (
     NotFound,
     WrongState,
 )
-from sandlot.engine.lifecycle import MOVES
 from sandlot.engine.model import NetworkPolicy, OnTimeout, Sandbox, State
+from sandlot.engine.moves import MOVES
 from sandlot.engine.request import NewSandbox, parse_sandbox_id
 from sandlot.engine.sweeper import run_sweeper
 

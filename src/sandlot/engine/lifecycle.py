@@ -27,6 +27,7 @@ from sandlot.engine.errors import (
 )
 from sandlot.engine.listing import Page, decode_cursor, encode_cursor
 from sandlot.engine.model import Exit, Machine, NetworkPolicy, NewMachine, Sandbox, State, Template
+from sandlot.engine.moves import HOLDING, Rows, ended, require_running, stopping
 from sandlot.engine.placement import Scheduler, first_node
 from sandlot.engine.ports import Clock, Node, SandboxStore, TemplateStore
 from sandlot.engine.request import (
@@ -43,20 +44,7 @@ from sandlot.engine.request import (
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MOVES: Mapping[State, frozenset[State]] = {
-    State.CREATING: frozenset({State.RUNNING, State.STOPPING}),
-    State.RUNNING: frozenset({State.PAUSING, State.STOPPING}),
-    State.PAUSING: frozenset({State.PAUSED, State.RUNNING, State.STOPPING}),
-    State.PAUSED: frozenset({State.RESUMING, State.STOPPING}),
-    State.RESUMING: frozenset({State.RUNNING, State.PAUSED, State.STOPPING}),
-    State.STOPPING: frozenset({State.ENDED}),
-    State.ENDED: frozenset(),
-}
-
-LIVE = frozenset(State) - {State.ENDED}
-HOLDING = LIVE - {State.PAUSED}  # states in which a sandbox has, or may have, a machine
 START_LIMIT_S = 120.0  # a node has tighter limits of its own; this one bounds a node that hangs
-SWAP_TRIES = 20
 ENDS_AT_ONCE = 8  # stopping is work for the host; a hundred at the same moment would starve running sandboxes
 
 
@@ -77,6 +65,7 @@ class Lifecycle:
         make_token: Callable[[], str] = new_token,
     ) -> None:
         self._sandboxes = sandboxes
+        self._rows = Rows(sandboxes)
         self._templates = templates
         self._nodes = nodes
         self._clock = clock
@@ -93,13 +82,13 @@ class Lifecycle:
         self._background: set[asyncio.Task[Any]] = set()
         self._exits: dict[str, Exit] = {}  # machines that ended before their sandbox was running
         self._deadlines: dict[str, datetime] = {}
-        self._listeners: list[Callable[[Sandbox], None]] = []
+        self._rows.on_change(self._note_deadline)
         for node in nodes.values():
             node.on_exit(self.machine_exited)
 
     def on_change(self, callback: Callable[[Sandbox], None]) -> None:
         """Call back, at once and without waiting, with every row written from here."""
-        self._listeners.append(callback)
+        self._rows.on_change(callback)
 
     def node_of(self, sandbox: Sandbox) -> Node:
         node = self._nodes.get(sandbox.node)
@@ -213,7 +202,7 @@ class Lifecycle:
         await self._admit(row)
         try:
             machine = await asyncio.wait_for(node.start(_wanted(row, template)), START_LIMIT_S)
-            running = await self._swap(row, self._running(row, machine))
+            running = await self._rows.swap(row, self._running(row, machine))
         except (Exception, asyncio.CancelledError) as error:
             failure = _start_failure(row, error)
             await self._abandon(row, str(failure))
@@ -313,7 +302,7 @@ class Lifecycle:
         lock = self._policy_locks.setdefault(sandbox.id, asyncio.Lock())
         async with lock:
             sandbox = await self._settled(team_id, sandbox_id)
-            _require_running(sandbox, "change the network of")
+            require_running(sandbox, "change the network of")
             wanted = replace(
                 policy,
                 allow_public_traffic=sandbox.network.allow_public_traffic,
@@ -327,10 +316,10 @@ class Lifecycle:
         sandbox = await self._settled(team_id, sandbox_id)
 
         def changed(old: Sandbox) -> Sandbox:
-            _require_running(old, "change")
+            require_running(old, "change")
             return change(old)
 
-        return await self._change(sandbox.id, changed)
+        return await self._rows.change(sandbox.id, changed)
 
     async def _settled(self, team_id: str | None, sandbox_id: str) -> Sandbox:
         """The row, after waiting for a start in flight."""
@@ -356,7 +345,7 @@ class Lifecycle:
                 return False
         else:
             try:
-                await self._swap(seen, _stopping(seen, reason))
+                await self._rows.swap(seen, stopping(seen, reason))
             except Conflict:
                 return False
         await self._ended(seen.id, reason)
@@ -367,10 +356,12 @@ class Lifecycle:
         if sandbox_id in self._starting:
             self._exits[sandbox_id] = exit  # looked at when the start is over
             return
-        sandbox = await self._sandboxes.get(sandbox_id)
-        if sandbox is not None and sandbox.state is State.RUNNING:
-            log.warning("the machine of sandbox %s ended: %s", sandbox_id, exit.reason)
-            await self.end(sandbox, exit.reason)
+        try:
+            sandbox = await self._sandboxes.get(sandbox_id)
+            if sandbox is not None and sandbox.state is State.RUNNING:
+                await self.end(sandbox, exit.reason)
+        except EngineError as error:  # nobody waits for an answer; the reconciler tries again
+            log.error("could not end sandbox %s after its machine ended (%s): %s", sandbox_id, exit.reason, error)
 
     async def expire(self) -> int:
         """One pass of the sweeper: end what is past its deadline; return how many."""
@@ -390,6 +381,12 @@ class Lifecycle:
         """The soonest deadline written from here; rows of an earlier process are found by the sweeper's own look."""
         return min(self._deadlines.values(), default=None)
 
+    def _note_deadline(self, sandbox: Sandbox) -> None:
+        if sandbox.state is State.RUNNING:
+            self._deadlines[sandbox.id] = sandbox.end_at
+        else:
+            self._deadlines.pop(sandbox.id, None)
+
     async def _ended(self, sandbox_id: str, reason: str) -> None:
         """Wait for the end that is in progress, or be the one who does it. Goes on if the caller goes away."""
         task = self._ending.get(sandbox_id)
@@ -399,25 +396,20 @@ class Lifecycle:
 
     async def _end(self, sandbox_id: str, reason: str) -> None:
         # STOPPING first: a start in flight then fails its swap, and cleans up before the machine is stopped here.
-        await self._change(sandbox_id, lambda old: _stopping(old, reason))
+        await self._rows.change(sandbox_id, lambda old: stopping(old, reason))
         start = self._starting.get(sandbox_id)
         if start is not None:
             await asyncio.wait([start])
         await self._finish(sandbox_id, reason)
 
     async def _finish(self, sandbox_id: str, reason: str) -> None:
-        sandbox = await self._change(sandbox_id, lambda old: _stopping(old, reason))
+        sandbox = await self._rows.change(sandbox_id, lambda old: stopping(old, reason))
         if sandbox.state is State.ENDED:
             return
         async with self._end_slots:
             await self.node_of(sandbox).stop(sandbox_id)
-        await self._change(sandbox_id, self._as_ended)
+        await self._rows.change(sandbox_id, lambda old: ended(old, self._clock()))
         log.info("sandbox %s ended: %s", sandbox_id, sandbox.end_reason)
-
-    def _as_ended(self, old: Sandbox) -> Sandbox:
-        if old.state is State.ENDED:
-            return old
-        return replace(old, state=State.ENDED, ended_at=self._clock())
 
     # What reconcile needs
 
@@ -434,7 +426,7 @@ class Lifecycle:
     async def adopt(self, sandbox: Sandbox) -> None:
         """Take over a running sandbox of an earlier process."""
         await self.node_of(sandbox).adopt(sandbox)
-        self._notify(sandbox)
+        self._rows.announce(sandbox)
 
     async def close(self) -> None:
         """Give up starts in flight, finish what is being ended. Running sandboxes stay."""
@@ -444,39 +436,7 @@ class Lifecycle:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # lets the tasks' own callbacks take them off the lists
 
-    # Writing
-
-    async def _change(self, sandbox_id: str, change: Callable[[Sandbox], Sandbox]) -> Sandbox:
-        """Read, change, write; again if somebody was quicker. `change` returns its argument to leave the row alone."""
-        for _ in range(SWAP_TRIES):
-            old = await self._sandboxes.get(sandbox_id)
-            if old is None:
-                raise NotFound(f"sandbox {sandbox_id!r} was not found")
-            new = change(old)
-            if new is old:
-                return old
-            try:
-                return await self._swap(old, new)
-            except WrongState:
-                raise
-            except Conflict:
-                continue
-        raise Conflict(f"sandbox {sandbox_id!r} is being changed by others at the same time; try again")
-
-    async def _swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
-        if new.state is not old.state and new.state not in MOVES[old.state]:
-            raise WrongState(f"sandbox {old.id!r} is {old.state.value}; it cannot become {new.state.value}")
-        written = await self._sandboxes.swap(old, new)
-        self._notify(written)
-        return written
-
-    def _notify(self, sandbox: Sandbox) -> None:
-        if sandbox.state is State.RUNNING:
-            self._deadlines[sandbox.id] = sandbox.end_at
-        else:
-            self._deadlines.pop(sandbox.id, None)
-        for listener in self._listeners:
-            listener(sandbox)
+    # Work that goes on when its caller goes away
 
     def _track(
         self,
@@ -514,19 +474,6 @@ class _KeyInUse(Conflict):
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         super().__init__(f"the idempotency key belongs to sandbox {sandbox.id!r}")
-
-
-def _stopping(old: Sandbox, reason: str) -> Sandbox:
-    """The row on its way out. A sandbox that never ran gives its key back, so that the request can be repeated."""
-    if old.state in (State.STOPPING, State.ENDED):
-        return old
-    key = None if old.state is State.CREATING else old.idempotency_key
-    return replace(old, state=State.STOPPING, end_reason=reason, idempotency_key=key)
-
-
-def _require_running(sandbox: Sandbox, doing: str) -> None:
-    if sandbox.state is not State.RUNNING:
-        raise WrongState(f"could not {doing} sandbox {sandbox.id!r}: it is {sandbox.state.value}, not running")
 
 
 def _wanted(row: Sandbox, template: Template) -> NewMachine:

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sandlot.engine.errors import EngineError
-from sandlot.engine.lifecycle import LIVE, Lifecycle
+from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.model import Machine, Sandbox, State
+from sandlot.engine.moves import LIVE
 from sandlot.engine.ports import Node, SandboxStore
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ CLOSED = tuple(
 )
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-_MASK = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}|\$\{PORT\}))?")
+_MASK = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +156,9 @@ def _check_specified(field: str, entry: str) -> None:
 def _check_mask(text: str) -> None:
     if not text.isascii():
         raise InvalidRequest(f"maskRequestHost: {_shown(text)} is not ASCII; use ASCII characters only")
-    match = _MASK.fullmatch(text)
+    match = _MASK.fullmatch(text.replace("${PORT}", "8080"))
     port = match["port"] if match else None
-    if not match or len(text) > 255 or (port and port.isdigit() and not 1 <= int(port) <= 65535):
+    if not match or len(text) > 255 or (port and not 1 <= int(port) <= 65535):
         raise InvalidRequest(
             f"maskRequestHost: {_shown(text)} is not a host; use a name like app.example.com, with :8080 or :${{PORT}} if needed"
         )

@@ -15,37 +15,66 @@ from sandlot.engine.errors import Unavailable
 from sandlot.engine.network.plan import BLOCK_PREFIX
 
 REGISTRY = Path("/run/sandlot/blocks")  # one file per instance on this host: its block and where its data is
+_FENCE_METRIC = "2130213"
 
 
 async def take(data_dir: Path, instance: str, pool: IPv4Network, *, keep: bool) -> IPv4Network:
-    """This instance's block. A remembered one that now collides is replaced, unless slots in it are in use (`keep`)."""
-    remembered = data_dir / "network" / "block"
-    present = await networks_present(instance)
+    """This instance's block. A remembered one that now collides is replaced, unless slots in it are in use (`keep`).
+
+    The whole block is fenced: an address without a slot leads nowhere. Without that, what the edge sends to a
+    sandbox that has just ended would follow the host's default route to strangers.
+    """
+    former = remembered(data_dir)
+    present = await _networks_present(instance, former)
     with _registry_locked():
         others = [*present, *_taken_by_others(instance)]
-        block = _read(remembered)
+        block = former
         if block is None or not (keep or (block.subnet_of(pool) and _is_free(block, others))):
             block = _choose(pool, others)
-            remembered.parent.mkdir(parents=True, exist_ok=True)
-            _write(remembered, str(block))
+            (data_dir / "network").mkdir(parents=True, exist_ok=True)
+            _write(data_dir / "network" / "block", str(block))
         _write(REGISTRY / instance, json.dumps({"block": str(block), "data_dir": str(data_dir)}))
+    if former not in (None, block):
+        await _unfence(former)
+    await processes.run("ip", "route", "replace", *_fence(block))
     return block
 
 
-def give_back(data_dir: Path, instance: str) -> None:
+async def give_back(data_dir: Path, instance: str) -> None:
+    await _unfence(remembered(data_dir))
     with _registry_locked():
         (REGISTRY / instance).unlink(missing_ok=True)
         (data_dir / "network" / "block").unlink(missing_ok=True)
 
 
-async def networks_present(instance: str) -> list[IPv4Network]:
-    """Networks that this host has addresses in or routes to, without those of this instance's own links."""
+def remembered(data_dir: Path) -> IPv4Network | None:
+    try:
+        return IPv4Network((data_dir / "network" / "block").read_text().strip())
+    except (OSError, ValueError):
+        return None
+
+
+def _fence(block: IPv4Network) -> tuple[str, ...]:
+    return "unreachable", str(block), "metric", _FENCE_METRIC
+
+
+async def _unfence(block: IPv4Network | None) -> None:
+    if block is not None:
+        await processes.run("ip", "route", "del", *_fence(block), check=False)
+
+
+async def _networks_present(instance: str, own: IPv4Network | None) -> list[IPv4Network]:
+    """Networks that this host has addresses in or routes to, without this instance's own links and fence."""
     result = await processes.run("ip", "-4", "-json", "route", "show", "table", "all")
-    return [
-        IPv4Network(route["dst"], strict=False)
-        for route in json.loads(result.stdout or b"[]")
-        if route["dst"] != "default" and not str(route.get("dev", "")).startswith(f"sl{instance}")
-    ]
+    found = []
+    for route in json.loads(result.stdout or b"[]"):
+        is_own_link = str(route.get("dev", "")).startswith(f"sl{instance}")
+        if route["dst"] == "default" or is_own_link:
+            continue
+        network = IPv4Network(route["dst"], strict=False)
+        if not (network == own and route.get("type") == "unreachable"):
+            found.append(network)
+    return found
 
 
 def _choose(pool: IPv4Network, others: Iterable[IPv4Network]) -> IPv4Network:
@@ -77,13 +106,6 @@ def _taken_by_others(instance: str) -> Iterator[IPv4Network]:
             yield block
         else:  # its data directory is gone, and with it the instance
             entry.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> IPv4Network | None:
-    try:
-        return IPv4Network(path.read_text().strip())
-    except (OSError, ValueError):
-        return None
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ import socket
 from sandlot.engine.network import dnswire
 from sandlot.engine.network.dnswire import Malformed
 from sandlot.engine.network.resolver import Resolver
-from sandlot.engine.network.sockets import Acceptor
+from sandlot.engine.network.sockets import Acceptor, Budget
 from sandlot.engine.policy import Rules
 
 MAX_AT_ONCE = 64  # queries of one sandbox that wait for an answer; more are dropped, and clients ask again
@@ -18,13 +18,13 @@ _IDLE_S = 10
 
 
 class NameRelay:
-    def __init__(self, udp: socket.socket, tcp: socket.socket, resolver: Resolver) -> None:
+    def __init__(self, udp: socket.socket, tcp: socket.socket, resolver: Resolver, budget: Budget) -> None:
         self.rules = Rules()
-        self._udp, self._resolver = udp, resolver
+        self._udp, self._resolver, self._budget = udp, resolver, budget
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop.add_reader(udp, self._read)
-        self._acceptor = Acceptor(tcp, self._serve, _MAX_CONNECTIONS)
+        self._acceptor = Acceptor(tcp, self._serve, _MAX_CONNECTIONS, budget)
 
     async def close(self) -> None:
         self._loop.remove_reader(self._udp)
@@ -40,10 +40,14 @@ class NameRelay:
                 message, sender = self._udp.recvfrom(dnswire.MAX_QUERY + 1)
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
-            if len(self._tasks) < MAX_AT_ONCE:
+            if len(self._tasks) < MAX_AT_ONCE and self._budget.take():
                 task = self._loop.create_task(self._answer_datagram(message, sender))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._budget.give()
 
     async def _answer_datagram(self, message: bytes, sender: tuple[str, int]) -> None:
         answer = await self._answer(message, tcp=False)
@@ -53,21 +57,17 @@ class NameRelay:
             except OSError:
                 return  # the guest's buffer is full or it is gone: it asks again
 
-    async def _serve(self, connection: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=connection)
-        try:
-            while True:
-                async with asyncio.timeout(_IDLE_S):
-                    length = int.from_bytes(await reader.readexactly(2))
-                    message = await reader.readexactly(min(length, dnswire.MAX_QUERY + 1))
-                answer = await self._answer(message, tcp=True)
-                if answer is None:
-                    return
-                async with asyncio.timeout(_IDLE_S):
-                    writer.write(len(answer).to_bytes(2) + answer)
-                    await writer.drain()
-        finally:
-            writer.close()
+    async def _serve(self, _: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            async with asyncio.timeout(_IDLE_S):
+                length = int.from_bytes(await reader.readexactly(2))
+                message = await reader.readexactly(min(length, dnswire.MAX_QUERY + 1))
+            answer = await self._answer(message, tcp=True)
+            if answer is None:
+                return
+            async with asyncio.timeout(_IDLE_S):
+                writer.write(len(answer).to_bytes(2) + answer)
+                await writer.drain()
 
     async def _answer(self, message: bytes, *, tcp: bool) -> bytes | None:
         """What the guest gets; None for bytes that are no query."""

@@ -13,10 +13,10 @@ from ipaddress import IPv4Address
 from sandlot.engine.network import greeting
 from sandlot.engine.network.greeting import Greeting
 from sandlot.engine.network.resolver import Resolver
-from sandlot.engine.network.sockets import Acceptor
+from sandlot.engine.network.sockets import Acceptor, Budget
 from sandlot.engine.policy import Rules
 
-MAX_CONNECTIONS = 256
+MAX_CONNECTIONS = 128  # of one sandbox at once
 _SO_ORIGINAL_DST = 80
 _GREETING_S = 10
 _CONNECT_S = 10
@@ -31,11 +31,11 @@ class _Passage:
 
 
 class EgressRelay:
-    def __init__(self, listener: socket.socket, resolver: Resolver) -> None:
+    def __init__(self, listener: socket.socket, resolver: Resolver, budget: Budget) -> None:
         self._rules = Rules()
         self._resolver = resolver
         self._passages: set[_Passage] = set()
-        self._acceptor = Acceptor(listener, self._serve, MAX_CONNECTIONS)
+        self._acceptor = Acceptor(listener, self._serve, MAX_CONNECTIONS, budget)
 
     def enforce(self, rules: Rules) -> None:
         """Decide by these rules from now on, and end what they do not allow."""
@@ -47,17 +47,14 @@ class EgressRelay:
     async def close(self) -> None:
         await self._acceptor.close()
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket, reader: StreamReader, writer: StreamWriter) -> None:
         port = _original_port(connection)
-        reader, writer = await asyncio.open_connection(sock=connection, limit=_CHUNK)
-        try:
-            async with asyncio.timeout(_GREETING_S):
-                greeted = await _read_greeting(reader)
-            if not self._rules.domains or not self._rules.permits_name(greeted.name):
-                return
+        async with asyncio.timeout(_GREETING_S):
+            greeted = await _read_greeting(reader)
+        if self._rules.domains and self._rules.permits_name(greeted.name):
             await self._pass(greeted, port, reader, writer)
-        finally:
-            writer.transport.abort()  # refusal and end look the same, and nothing waits for a guest that does not read
+        else:
+            writer.transport.abort()
 
     async def _pass(self, greeted: Greeting, port: int, reader: StreamReader, writer: StreamWriter) -> None:
         address, far_reader, far_writer = await self._connect(greeted.name, port)
@@ -72,7 +69,6 @@ class EgressRelay:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_pump(reader, far_writer))
                 group.create_task(_pump(far_reader, writer))
-            await _flush(writer)
         except* OSError:
             pass  # one side is gone, and with it the passage
         finally:
@@ -115,10 +111,3 @@ async def _pump(reader: StreamReader, writer: StreamWriter) -> None:
         await writer.drain()
     with contextlib.suppress(OSError):
         writer.write_eof()
-
-
-async def _flush(writer: StreamWriter) -> None:
-    with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_CONNECT_S):
-            writer.close()
-            await writer.wait_closed()

@@ -6,19 +6,31 @@ from sandlot.engine.network.dns import NameRelay
 from sandlot.engine.network.egress import EgressRelay
 from sandlot.engine.network.plan import Place
 from sandlot.engine.network.resolver import Resolver
-from sandlot.engine.network.sockets import Listeners, listen
+from sandlot.engine.network.sockets import Budget, Listeners, listen
 from sandlot.engine.policy import Rules
+
+_QUERIES_AT_ONCE = 1024
+_CONNECTIONS_AT_ONCE = 2048
+
+
+class Common:
+    """What the relays of all slots share."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self.queries = Budget(_QUERIES_AT_ONCE)
+        self.connections = Budget(_CONNECTIONS_AT_ONCE)
 
 
 class Relay:
-    def __init__(self, listeners: Listeners, resolver: Resolver) -> None:
+    def __init__(self, listeners: Listeners, common: Common) -> None:
         self._listeners = listeners
-        self._names = NameRelay(listeners.dns_udp, listeners.dns_tcp, resolver)
-        self._egress = EgressRelay(listeners.egress, resolver)
+        self._names = NameRelay(listeners.dns_udp, listeners.dns_tcp, common.resolver, common.queries)
+        self._egress = EgressRelay(listeners.egress, common.resolver, common.connections)
 
     @classmethod
-    def listen(cls, place: Place, resolver: Resolver) -> Relay:
-        return cls(listen(place), resolver)
+    def listen(cls, place: Place, common: Common) -> Relay:
+        return cls(listen(place), common)
 
     def enforce(self, rules: Rules) -> None:
         self._names.rules = rules

@@ -8,6 +8,8 @@ from ipaddress import IPv4Network
 from sandlot.engine.network.plan import DNS_PORT, EGRESS_PORT, GUEST_ADDRESS, GUEST_GATEWAY, Place
 from sandlot.engine.policy import CLOSED, Rules
 
+MAX_CONNECTIONS = 4096  # of one slot at once: all share the host's connection table, and a full one stops the host
+
 
 def host_table(instance: str) -> str:
     return f"sandlot_{instance}"
@@ -102,6 +104,7 @@ table ip sandlot {{
     ct state invalid drop
     tcp flags syn tcp option maxseg size set rt mtu
     iifname "down" oifname "up" ct direction reply ct state established accept
+    iifname "down" oifname "up" ct state new ct count over {MAX_CONNECTIONS} jump refuse
     iifname "down" oifname "up" goto judge
     iifname "up" oifname "down" ct status dnat ct direction original accept
     iifname "up" oifname "down" ct state related accept

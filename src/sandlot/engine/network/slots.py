@@ -15,7 +15,7 @@ from sandlot.engine.model import NetworkPolicy, Slot
 from sandlot.engine.network import block, kernel, rules
 from sandlot.engine.network.claims import Claims
 from sandlot.engine.network.plan import Place, capacity
-from sandlot.engine.network.relay import Relay
+from sandlot.engine.network.relay import Common, Relay
 from sandlot.engine.network.resolver import Resolver
 from sandlot.engine.policy import Rules, compile_rules
 from sandlot.engine.processes import CommandFailed
@@ -45,7 +45,7 @@ class Slots:
         warm: int = 4,
     ) -> None:
         self._data_dir, self._instance, self._pool, self._opened = data_dir, instance, range, allow_private
-        self._resolver = Resolver(dns_servers, allow_private, range)
+        self._common = Common(Resolver(dns_servers, allow_private, range))
         self._warm = warm
         self._claims = Claims(data_dir / "network" / "claims")
         self._block = range
@@ -56,6 +56,11 @@ class Slots:
         self._next = 0
         self._refilling: asyncio.Task[None] | None = None
         self._is_open = False
+
+    @property
+    def ready(self) -> int:
+        """Slots that are made and wait for a sandbox."""
+        return len(self._ready)
 
     async def open(self) -> None:
         self._claims.open()
@@ -68,7 +73,7 @@ class Slots:
         await kernel.pass_foreign_firewalls(self._instance)
         await self._repair()
         self._is_open = True
-        await self._make_ready(self._warm)
+        await self._make_ready(self._warm - len(self._ready))
 
     async def close(self) -> None:
         self._is_open = False
@@ -88,7 +93,7 @@ class Slots:
         await kernel.remove([self._place(index) for index in kernel.found(self._instance)])
         await kernel.drop_host_table(rules.host_table(self._instance))
         await kernel.forget_foreign_firewalls(self._instance)
-        block.give_back(self._data_dir, self._instance)
+        await block.give_back(self._data_dir, self._instance)
 
     async def acquire(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
         if sandbox_id in self._held or sandbox_id in self._claims.read().values():
@@ -119,7 +124,7 @@ class Slots:
         if index is None or not self._is_whole(index):
             raise NotFound(f"sandbox {sandbox_id} has no network slot on this host")
         place = self._place(index)
-        held = _Held(place, Relay.listen(place, self._resolver), _OPEN)
+        held = _Held(place, Relay.listen(place, self._common), _OPEN)
         try:
             await self._enforce(held, policy, known=False)
         except BaseException:
@@ -155,9 +160,8 @@ class Slots:
             try:
                 await kernel.load_router_rules(held.place, rules.policy_rules(wanted))
             except CommandFailed as error:
-                raise Unavailable(
-                    f"the network policy could not be put in force in slot {held.place.index}: {error}"
-                ) from error
+                log.error("the rules of network slot %s could not be loaded: %s", held.place.index, error)
+                raise Unavailable("the network policy could not be put in force; the server's log says why") from error
         held.rules = wanted
         held.relay.enforce(wanted)
 
@@ -179,14 +183,15 @@ class Slots:
         try:
             await kernel.make(places, router_rules, self._mtu)
             for place in places:
-                made.append((place, Relay.listen(place, self._resolver)))
+                made.append((place, Relay.listen(place, self._common)))
         except BaseException as error:
             for _, relay in made:
                 await relay.close()
             await kernel.remove(places)
             self._busy.difference_update(place.index for place in places)
             if isinstance(error, CommandFailed):
-                raise Unavailable(f"network slots could not be made: {error}") from error
+                log.error("network slots could not be made: %s", error)
+                raise Unavailable("network slots could not be made; the server's log says why") from error
             raise
         self._ready.extend(made)
 

@@ -19,7 +19,11 @@ log = logging.getLogger(__name__)
 
 _CLONE_NEWNET = 0x40000000
 _BACKLOG = 128
+_CHUNK = 65536
+_FLUSH_S = 10
 _libc = ctypes.CDLL(None, use_errno=True)
+
+Serve = Callable[[socket.socket, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,27 @@ def _enter(place: Place) -> None:
         os.close(fd)
 
 
+class Budget:
+    """How much of something all sandboxes together may have of this process, so that hostile ones leave it descriptors."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def take(self) -> bool:
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        return True
+
+    def give(self) -> None:
+        self._left += 1
+
+
 class Acceptor:
     """Serves each connection of a listener in a task of its own, up to a limit; an idle listener costs no task."""
 
-    def __init__(self, listener: socket.socket, serve: Callable[[socket.socket], Awaitable[None]], limit: int) -> None:
-        self._listener, self._serve, self._limit = listener, serve, limit
+    def __init__(self, listener: socket.socket, serve: Serve, limit: int, budget: Budget) -> None:
+        self._listener, self._serve, self._limit, self._budget = listener, serve, limit, budget
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -99,27 +119,35 @@ class Acceptor:
             self._loop.remove_reader(self._listener)
             self._loop.call_later(1, self._look_again)
             return
-        if len(self._tasks) >= self._limit:
+        if len(self._tasks) >= self._limit or not self._budget.take():
             connection.close()
             return
         connection.setblocking(False)
         task = self._loop.create_task(self._serve_one(connection))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._budget.give()
 
     def _look_again(self) -> None:
         if not self._is_closed:
             self._loop.add_reader(self._listener, self._accept)
 
     async def _serve_one(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection, limit=_CHUNK)
         try:
-            await self._serve(connection)
+            await self._serve(connection, reader, writer)
+            async with asyncio.timeout(_FLUSH_S):  # a guest that does not read holds nothing up for longer
+                writer.close()
+                await writer.wait_closed()
         except (OSError, TimeoutError, EOFError, ValueError) as error:
             log.debug("a sandbox's connection ended: %r", error)
         except Exception:
             log.exception("a sandbox's connection failed in the relay")
         finally:
-            connection.close()
+            writer.transport.abort()
 
     async def close(self) -> None:
         self._is_closed = True

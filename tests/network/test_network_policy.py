@@ -1,0 +1,155 @@
+"""What network policies mean, and which are refused at the door."""
+
+from __future__ import annotations
+
+import contextlib
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandlot.engine.errors import InvalidRequest
+from sandlot.engine.model import NetworkPolicy
+from sandlot.engine.network import dnswire, greeting, resolver
+from sandlot.engine.policy import CLOSED, compile_rules, is_closed, matches, validate
+
+ALL = "0.0.0.0/0"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"allow_out": ["1.1.1.1", "8.8.8.0/24"]},
+        {"deny_out": [ALL], "allow_out": ["example.com", "*.example.com", "*", "1.1.1.1", "xn--bcher-kva.example"]},
+        {"allow_internet": False, "allow_out": ["Example.COM."]},
+        {"deny_out": ["10.1.2.3/8", "2001:db8::/32", "::1"]},
+        {"mask_request_host": "localhost:${PORT}"},
+        {"mask_request_host": "custom-host.example.com:8080"},
+        {"mask_request_host": "${PORT}.example.com"},
+        {"https_ports": [1, 443, 65535], "dns_servers": ["1.1.1.1"] * 10},
+        {"dns_servers": []},
+    ],
+)
+def test_what_makes_sense_is_kept_as_it_was_said(asked: dict[str, Any]) -> None:
+    policy = validate(**asked)
+    for field, value in asked.items():
+        assert getattr(policy, field) == (tuple(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"allow_out": ["example.com"]}, "ALL_TRAFFIC"),
+        ({"allow_out": ["example.com"], "deny_out": ["1.1.1.1"]}, "0.0.0.0/0"),
+        ({"allow_out": ["example.com"], "allow_internet": True}, "denyOut"),
+        ({"deny_out": ["example.com"]}, "'example.com' is not an IP"),
+        ({"deny_out": ["*.example.com"]}, "domains can only be allowed"),
+        ({"deny_out": ["1.2.3.4/33"]}, "denyOut"),
+        ({"deny_out": ["0.0.0.0"]}, "unspecified"),
+        ({"allow_out": ["0.0.0.0/8"]}, "unspecified"),
+        ({"deny_out": [ALL], "allow_out": ["1.2.3"]}, "allowOut"),
+        ({"deny_out": [ALL], "allow_out": ["256.1.1.1"]}, "allowOut"),
+        ({"deny_out": [ALL], "allow_out": ["1.2.3.4/255.0.0.0"]}, "allowOut"),
+        ({"deny_out": [ALL], "allow_out": ["a..b"]}, "allowOut"),
+        ({"deny_out": [ALL], "allow_out": ["https://example.com"]}, "allowOut"),
+        ({"deny_out": [ALL], "allow_out": ["a.*.example.com"]}, "wildcard"),
+        ({"deny_out": [ALL], "allow_out": [""]}, "allowOut"),
+        ({"deny_out": [ALL], "allow_out": ["x" * 5000]}, "allowOut"),
+        ({"deny_out": ["1.1.1.1"] * 1001}, "at most 1000"),
+        ({"mask_request_host": "bücher.example"}, "ASCII"),
+        ({"mask_request_host": "a b"}, "maskRequestHost"),
+        ({"mask_request_host": "host:99999"}, "maskRequestHost"),
+        ({"mask_request_host": "host\r\nX-Evil: 1"}, "maskRequestHost"),
+        ({"mask_request_host": ""}, "maskRequestHost"),
+        ({"https_ports": [0]}, "1 to 65535"),
+        ({"https_ports": [65536]}, "65536"),
+        ({"dns_servers": ["1.1.1.1"] * 11}, "at most 10"),
+        ({"dns_servers": ["dns.example.com"]}, "IPv4"),
+        ({"dns_servers": ["2001:db8::1"]}, "IPv4"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_word_of_help(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        validate(**asked)
+    assert words in str(caught.value) and len(str(caught.value)) < 400
+
+
+@given(st.lists(st.text(max_size=30), max_size=3), st.lists(st.text(max_size=30), max_size=3), st.text(max_size=30))
+def test_any_text_is_either_a_policy_or_refused(allow: list[str], deny: list[str], mask: str) -> None:
+    with contextlib.suppress(InvalidRequest):
+        compile_rules(validate(allow_out=allow, deny_out=[*deny, ALL], mask_request_host=mask))
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "meant"),
+    [
+        ("example.com", "example.com", True),
+        ("EXAMPLE.com.", "example.com", True),
+        ("a.example.com", "*.example.com", True),
+        ("a.b.example.com", "*.example.com", True),
+        ("example.com", "*.example.com", False),
+        (".example.com", "*.example.com", False),
+        ("notexample.com", "*.example.com", False),
+        ("notexample.com", "example.com", False),
+        ("anything.at.all", "*", True),
+        ("", "*", False),
+    ],
+)
+def test_patterns_mean_what_they_say(name: str, pattern: str, meant: bool) -> None:
+    assert matches(name, pattern) is meant
+
+
+def test_rules_hold_merged_networks_and_lower_case_names() -> None:
+    rules = compile_rules(
+        NetworkPolicy(
+            allow_out=("1.0.0.0/9", "1.128.0.1/9", "WWW.Example.com", "www.example.com."), allow_internet=False
+        )
+    )
+    assert rules.allow == (IPv4Network("1.0.0.0/8"),) and rules.domains == ("www.example.com",)
+    assert rules.denies_all and rules.permits(IPv4Address("1.2.3.4")) and not rules.permits(IPv4Address("2.0.0.1"))
+
+
+def test_allowing_everything_again_makes_denying_everything_void() -> None:
+    rules = compile_rules(NetworkPolicy(deny_out=(ALL,), allow_out=(ALL,)))
+    assert not rules.denies_all and rules.resolves("any.name") and rules.permits(IPv4Address("9.9.9.9"))
+
+
+def test_opened_ranges_are_taken_out_of_the_closed_ones() -> None:
+    assert all(is_closed(network[0], ()) for network in CLOSED)
+    opened = (IPv4Network("10.1.0.0/16"),)
+    assert not is_closed(IPv4Address("10.1.2.3"), opened) and is_closed(IPv4Address("10.2.0.1"), opened)
+    assert not is_closed(IPv4Address("8.8.8.8"), ())
+
+
+def test_a_dot_inside_a_label_is_not_a_dot_between_labels() -> None:
+    labels = [b"a.example", b"com"]
+    message = dnswire.HEADER.pack(1, 0x100, 1, 0, 0, 0)
+    message += b"".join(bytes([len(label)]) + label for label in labels) + b"\0\0\1\0\1"
+    assert not matches(dnswire.read_query(message).name, "*.example.com")
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_either_a_query_or_malformed(data: bytes) -> None:
+    for parse in (dnswire.read_query, dnswire.addresses):
+        with contextlib.suppress(dnswire.Malformed):
+            parse(data)
+
+
+@given(
+    st.sampled_from([b"", b"GET / HTTP/1.1\r\nHost: ", b"\x16\x03\x01\x00\x30\x01\x00\x00\x2c"]),
+    st.binary(max_size=300),
+)
+def test_any_first_bytes_are_a_greeting_or_need_more_or_are_unreadable(start: bytes, data: bytes) -> None:
+    try:
+        greeted = greeting.read(start + data)
+    except greeting.Unreadable:
+        return
+    assert greeted is None or greeted.name
+
+
+def test_resolvers_are_read_from_the_hosts_file() -> None:
+    text = "# x\nsearch a\nnameserver 127.0.0.53\n nameserver fe80::1%eth0 \nnameserver junk\nnameserver 1.1.1.1\n"
+    assert resolver.read_resolv_conf(text) == ("127.0.0.53", "fe80::1%eth0", "1.1.1.1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -133,6 +134,8 @@ async def serve(host: str, port: int, state: State) -> None:
     listener.bind((host, port))
     server = await loop.create_server(lambda: Connection(daemon.handle, logs.report), sock=listener, backlog=1024)
     print(f"envd {VERSION} listens on {host}:{listener.getsockname()[1]}", flush=True)
+    gc.freeze()
+    gc.enable()
     await stop.wait()
     server.close()
     daemon.processes.end_all()

@@ -50,7 +50,6 @@ def describe(path: str, users: Users) -> Message:
     }
     mode = status.st_mode
     if stat.S_ISLNK(mode):
-        entry["isSymlink"] = True
         mode = _describe_target(path, entry)
     entry["type"] = FILE if stat.S_ISREG(mode) else DIRECTORY if stat.S_ISDIR(mode) else 0
     entry["mode"] = mode & 0o777

@@ -24,6 +24,8 @@ class Launch:
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str, user: User) -> None:
         self.argv = [os.fsencode(part) for part in argv]
+        if self.argv[0] == b"/bin/bash" and not os.path.exists(self.argv[0]):
+            self.argv[0] = b"/bin/sh"  # E2B's clients always ask for bash, which small images do not have
         self.environment = [os.fsencode(f"{name}={value}") for name, value in environment.items()]
         self.cwd = cwd
         self.user = user
@@ -31,8 +33,6 @@ class Launch:
     def candidates(self) -> list[bytes]:
         """Paths to try, in the order a shell would."""
         program = self.argv[0]
-        if program == b"/bin/bash" and not os.path.exists(program):
-            return [b"/bin/sh"]  # E2B's clients always ask for bash, which small images do not have
         if b"/" in program:
             return [program]
         path = next((item[5:] for item in self.environment if item.startswith(b"PATH=")), b"")

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import py_compile
+import re
 import shutil
 import struct
 import sys
@@ -124,6 +125,14 @@ def envd_sources() -> Path:
 
 
 @cache
+def envd_version() -> str:
+    """The version that this guest runtime's daemon tells SDKs."""
+    found = re.search(r'^VERSION = "([^"]+)"', (envd_sources() / "envd" / "__init__.py").read_text(), re.MULTILINE)
+    if found is None:
+        raise Unavailable("envd does not say its version; is this checkout whole?")
+    return found[1]
+
+
 def loader(python: Path | None = None) -> Path:
     """The dynamic loader that the interpreter names in its own header."""
     python = python or base_python()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sandlot.engine.runtimes.container import Container
-from sandlot.engine.runtimes.driver import OciDriver
 from sandlot.engine.runtimes.gvisor import GVisor
 
-RUNTIMES: Mapping[str, type[OciDriver]] = {
+RUNTIMES: Mapping[str, type[GVisor] | type[Container]] = {
     "gvisor": GVisor,
     "container": Container,
 }

@@ -1,0 +1,382 @@
+"""Wiring: builds every part from the settings, runs them together, and takes them down in order. It alone knows everyone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from sandlot import __version__, instance, telemetry, tls
+from sandlot.engine import processes
+from sandlot.engine.access import Access
+from sandlot.engine.api.app import build_app
+from sandlot.engine.api.deps import Deps
+from sandlot.engine.edge import Edge
+from sandlot.engine.envd import EnvdClient
+from sandlot.engine.errors import EngineError, Unavailable
+from sandlot.engine.images import base, guest
+from sandlot.engine.lifecycle import Lifecycle
+from sandlot.engine.metrics_history import MetricsHistory
+from sandlot.engine.model import Resources, Sandbox, State, Template
+from sandlot.engine.network.slots import Slots
+from sandlot.engine.node import Guest, LocalNode
+from sandlot.engine.ports import Runtime, TemplateStore
+from sandlot.engine.reconcile import Reconciler
+from sandlot.engine.request import Limits
+from sandlot.engine.routing import Routes
+from sandlot.engine.runtimes import RUNTIMES
+from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.engine.sweeper import run_sweeper
+from sandlot.settings import Settings
+
+log = logging.getLogger(__name__)
+
+NODE = "local"
+STOP_S = 5  # how long open requests may take to end when the server is told to
+Progress = Callable[[str], None]
+
+
+def serve(settings: Settings, progress: Progress = lambda _: None) -> None:
+    """Run the server of one data directory until it is told to stop. Sandboxes outlive it."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
+    instance.claim(settings.data_dir)
+    telemetry.configure_logging(settings.log_level, settings.log_format)
+    processes.enter_private_mounts()
+    uvloop.run(_serve(settings, progress))
+
+
+def instance_id(data_dir: Path) -> str:
+    """Six hex digits that keep two instances on one machine apart in names of namespaces, cgroups and interfaces."""
+    return hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:6]
+
+
+async def _serve(settings: Settings, progress: Progress) -> None:
+    processes.watch_orphans()
+    async with contextlib.AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(_engine(settings, progress))
+        await _listen(settings, engine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Engine:
+    """The parts that the server and its loops need."""
+
+    app: Edge
+    lifecycle: Lifecycle
+    reconciler: Reconciler
+    history: MetricsHistory
+
+
+@contextlib.asynccontextmanager
+async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engine]:
+    """Everything behind the door, ready to serve: templates built, earlier sandboxes taken over."""
+    async with contextlib.AsyncExitStack() as stack:
+        database = Database.at(settings.data_dir, settings.database_url)
+        stack.push_async_callback(database.close)
+        await database.migrate()
+        sandboxes, templates = SqlSandboxes(database), SqlTemplates(database)
+        access = Access(store=SqlAccess(database), clock=now)
+        await _first_key(access, settings.data_dir)
+
+        runtimes = await _runtimes(settings)
+        default_runtime = _default_runtime(settings, runtimes)
+        progress(f"runtime: {default_runtime}")
+        await _built_in_templates(settings, templates, progress)
+        node = await stack.enter_async_context(_node(settings, runtimes))
+        nodes = {node.name: node}
+        lifecycle = Lifecycle(
+            sandboxes=sandboxes,
+            templates=templates,
+            nodes=nodes,
+            clock=now,
+            default_runtime=default_runtime,
+            limits=Limits(max_sandboxes=settings.max_sandboxes, max_timeout_s=settings.max_timeout_hours * 3600),
+        )
+        stack.push_async_callback(lifecycle.close)
+
+        async def running() -> list[Sandbox]:
+            return list(await sandboxes.query(states=[State.RUNNING]))
+
+        history = MetricsHistory(lambda sandbox: node.usage(sandbox.id), running)
+        numbers = telemetry.Telemetry()
+
+        async def by_state() -> Mapping[str, int]:
+            return {state.value: await sandboxes.count(states=[state]) for state in State if state is not State.ENDED}
+
+        deps = Deps(
+            lifecycle=lifecycle,
+            access=access,
+            templates=templates,
+            history=history,
+            clock=now,
+            version=__version__,
+            max_body_bytes=settings.max_body_mb << 20,
+            domain=_public_domain(settings),
+            metrics=lambda: numbers.render(by_state, lambda: edge.open_connections()),
+        )
+        edge = Edge(
+            telemetry.Watched(build_app(deps), numbers),
+            Routes(lifecycle.find, running),
+            relay=node.relay_port,
+            domain=settings.domain,
+            on_refusal=lambda status: numbers.edge_refused.labels(str(status)).inc(),
+        )
+        stack.push_async_callback(edge.close)
+        lifecycle.on_change(edge.changed)
+        lifecycle.on_change(history.changed)
+        reconciler = Reconciler(lifecycle=lifecycle, sandboxes=sandboxes, nodes=nodes)
+        repairs = await reconciler.at_start()
+        if repairs.adopted:
+            progress(f"took over {len(repairs.adopted)} running sandboxes")
+        yield _Engine(app=edge, lifecycle=lifecycle, reconciler=reconciler, history=history)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def _first_key(access: Access, data_dir: Path) -> None:
+    """Make the first team and its key, and keep the secret where only root reads it. Once."""
+    team = await access.ensure_first_team()
+    path = data_dir / "keys" / "default"
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    _, secret = await access.create_key(team.id, "default")
+    draft = path.with_name(f".default-{secrets.token_hex(4)}")
+    draft.touch(mode=0o600)
+    draft.write_text(secret + "\n")
+    draft.rename(path)
+
+
+async def _runtimes(settings: Settings) -> Mapping[str, Runtime]:
+    """The runtimes that work on this host, by name."""
+    programs = {"gvisor": settings.runsc, "container": None}
+    found: dict[str, Runtime] = {}
+    for name, kind in RUNTIMES.items():
+        runtime = kind(settings.data_dir, instance_id(settings.data_dir), program=programs.get(name))
+        try:
+            await runtime.check()
+            found[name] = runtime
+        except EngineError as error:
+            log.warning("runtime %r does not work here: %s", name, error)
+            if settings.runtime == name:
+                raise
+    if not found:
+        raise Unavailable(
+            "no runtime works on this host, so no sandbox can be started; `./sandlot doctor` says what is missing"
+        )
+    return found
+
+
+def _default_runtime(settings: Settings, runtimes: Mapping[str, Runtime]) -> str:
+    return settings.runtime if settings.runtime != "auto" else next(iter(runtimes))
+
+
+@contextlib.asynccontextmanager
+async def _node(settings: Settings, runtimes: Mapping[str, Runtime]) -> AsyncIterator[LocalNode]:
+    directory = await guest.build_guest(settings.data_dir / "guest")
+    network = Slots(
+        settings.data_dir,
+        instance_id(settings.data_dir),
+        settings.network_range,
+        settings.network_allow_private,
+        settings.dns_servers,
+        settings.warm_slots,
+    )
+    envd = EnvdClient()
+    await network.open()
+    await envd.open()
+    node = LocalNode(
+        name=NODE,
+        data_dir=settings.data_dir,
+        layers_dir=settings.cache_dir / "layers",
+        guest=Guest(directory=directory, argv=guest.guest_argv(), env=guest.GUEST_ENVIRONMENT),
+        runtimes=runtimes,
+        network=network,
+        envd=envd,
+        keep_logs=timedelta(hours=settings.keep_ended_hours),
+    )
+    try:
+        yield node
+    finally:
+        await node.close()
+        await envd.close()
+        await network.close()
+
+
+async def _built_in_templates(settings: Settings, templates: TemplateStore, progress: Progress) -> None:
+    """Have the base template's layer on disk and its row in the store, as its recipe says now."""
+    recipe = base.read_recipe()
+    layer = await base.build_base(recipe, settings.cache_dir / "layers", progress)
+    known = await templates.resolve(None, recipe.name)
+    at = now()
+    template = Template(
+        id=recipe.name,
+        team_id=None,
+        name=recipe.name,
+        layers=(layer,),
+        build_id=_build_id(layer),
+        created_at=at,
+        updated_at=at,
+        resources=_resources(settings, recipe.resources),
+        default_user=recipe.user,
+        default_workdir=recipe.workdir,
+        public=True,
+        recipe_digest=recipe.digest,
+        envd_version=guest.envd_version(),
+    )
+    if known is not None:
+        same = replace(
+            template,
+            created_at=known.created_at,
+            updated_at=known.updated_at,
+            spawn_count=known.spawn_count,
+            last_spawned_at=known.last_spawned_at,
+        )
+        if same == known:
+            return
+        template = replace(same, updated_at=at)
+    await templates.put(template)
+    log.info("template %s is ready (%s)", recipe.name, layer)
+
+
+def _resources(settings: Settings, recipe: Resources) -> Resources:
+    """The operator's settings decide for built-in templates; recipes of users bring their own."""
+    return replace(
+        recipe,
+        cpu_count=settings.sandbox_cpu_count,
+        memory_mb=settings.sandbox_memory_mb,
+        disk_mb=settings.sandbox_disk_mb,
+        pids=settings.sandbox_pids,
+    )
+
+
+def _build_id(layer: str) -> str:
+    digest = hashlib.sha256(layer.encode()).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+
+
+# -- listening -----------------------------------------------------------------------------------------------------
+
+
+def _public_domain(settings: Settings) -> str | None:
+    if settings.domain is None:
+        return None
+    return settings.domain if settings.port == 443 else f"{settings.domain}:{settings.port}"
+
+
+def _certificate(settings: Settings) -> tls.Certificate:
+    return tls.certificate_for(
+        settings.domain or "", settings.data_dir / "tls", chain=settings.tls_cert, key=settings.tls_key
+    )
+
+
+async def _listen(settings: Settings, engine: _Engine) -> None:
+    sock = _bind(settings)
+    port = sock.getsockname()[1]
+    certificate = _certificate(settings) if settings.domain else None
+    config = uvicorn.Config(
+        engine.app,
+        http="httptools",
+        ws="websockets",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=640,
+        timeout_graceful_shutdown=STOP_S,
+        h11_max_incomplete_event_size=64 << 10,
+        ws_per_message_deflate=False,
+        ws_max_size=1 << 30,
+        backlog=2048,
+    )
+    if certificate is not None:
+        config.load()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.chain, certificate.key)
+        context.set_alpn_protocols(["http/1.1"])
+        config.ssl = context
+    server = _Server(config, lambda: _announce(settings, port, certificate))
+    loops = [
+        asyncio.create_task(run_sweeper(engine.lifecycle, now, keep_ended=timedelta(hours=settings.keep_ended_hours))),
+        asyncio.create_task(engine.reconciler.run()),
+        asyncio.create_task(engine.history.run()),
+    ]
+    for loop in loops:
+        loop.add_done_callback(lambda task: _loop_ended(task, server))
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        (settings.data_dir / "server.json").unlink(missing_ok=True)
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._on_listening()
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Stop on SIGINT and SIGTERM, and leave what else the process does with signals alone."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+def _loop_ended(task: asyncio.Task[None], server: uvicorn.Server) -> None:
+    """A loop that dies takes the server down: better restarted than half alive."""
+    if not task.cancelled():
+        log.critical("a background loop ended; stopping the server", exc_info=task.exception())
+        server.should_exit = True
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    sock = socket.socket(family)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((settings.host, settings.port))
+    except OSError as error:
+        sock.close()
+        raise Unavailable(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another port with --port, or end what uses it"
+        ) from error
+    return sock
+
+
+def _announce(settings: Settings, port: int, certificate: tls.Certificate | None) -> None:
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+    url = f"https://{settings.domain}:{port}" if certificate else f"http://{host}:{port}"
+    facts = instance.Facts(
+        pid=os.getpid(),
+        url=url,
+        port=port,
+        domain=settings.domain,
+        started_at=now().isoformat(),
+        ca=str(certificate.authority) if certificate and certificate.authority else None,
+    )
+    instance.announce(settings.data_dir, facts)
+    log.info("listening on %s", url)

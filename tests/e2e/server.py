@@ -1,0 +1,110 @@
+"""A real Sandlot server for tests: its own data directory and port, started and ended through the CLI."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HIDDEN = ("E2B_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "SANDLOT_")
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(true: Callable[[], bool], seconds: float = 20, what: str = "the condition") -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
+        time.sleep(0.05)
+
+
+@dataclass
+class Server:
+    """Use as a context manager; `env` is what `./sandlot env` tells clients to use."""
+
+    data_dir: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+
+    def cli(self, *arguments: str, check: bool = True, timeout: float = 300, **options: Any) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "sandlot", *arguments],
+            env=self.cli_environment(),
+            text=True,
+            capture_output=True,
+            timeout=timeout,
+            **options,
+        )
+        assert not check or done.returncode == 0, f"{shlex.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def cli_environment(self) -> dict[str, str]:
+        return {
+            **clean_environment(),
+            **self.settings,
+            "SANDLOT_DATA_DIR": str(self.data_dir),
+            "SANDLOT_PORT": str(self.port),
+        }
+
+    def up(self) -> None:
+        self.cli("up", "--detach", *self.options)
+
+    def down(self, *options: str) -> None:
+        self.cli("down", *options, check=False)
+
+    @property
+    def pid(self) -> int:
+        pid = int(json.loads((self.data_dir / "server.json").read_text())["pid"])
+        assert pid > 1
+        return pid
+
+    def kill_9(self) -> None:
+        pidfd = os.pidfd_open(self.pid)
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        until(lambda: not _alive(self.pid), what="the server's end")
+        os.close(pidfd)
+
+    @property
+    def env(self) -> dict[str, str]:
+        variables: dict[str, str] = json.loads(self.cli("env", "--json").stdout)
+        return variables
+
+    @property
+    def url(self) -> str:
+        return self.env["E2B_API_URL"]
+
+    @property
+    def key(self) -> str:
+        return (self.data_dir / "keys" / "default").read_text().strip()
+
+    def __enter__(self) -> Server:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False

@@ -16,7 +16,7 @@ from typing import Any
 
 from sandlot.engine import processes
 from sandlot.engine.model import Instance, MachineSpec, Resources, Slot
-from sandlot.engine.runtimes import cgroups
+from sandlot.engine.runtimes import RUNTIMES, cgroups
 from sandlot.engine.runtimes.driver import OciDriver
 
 PORT = 8000
@@ -51,14 +51,12 @@ def make_layer(directory: Path) -> Path:
     busybox = shutil.which("busybox")
     assert busybox, "these tests need busybox: apt-get install busybox-static"
     shutil.copy(busybox, directory / "bin" / "busybox")
-    applets = "cat chmod chown chroot dd df dmesg echo env false grep head hostname id insmod ip kill ln ls mkdir mknod \
+    applets = "cat chmod chown chroot cp dd df dmesg echo env false grep head hostname id insmod ip kill ln ls mkdir mknod \
         mount mv nc nsenter ping ps readlink rm sed setpriv sh sleep stat su sync tail touch true umount uname unshare wc"
     for applet in applets.split():
         (directory / "bin" / applet).symlink_to("busybox")
     (directory / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home:/bin/sh\n")
     (directory / "etc" / "group").write_text("root:x:0:\nuser:x:1000:\n")
-    (directory / "bin" / "suid").write_bytes((directory / "bin" / "busybox").read_bytes())
-    (directory / "bin" / "suid").chmod(0o4755)
     (directory / "tmp").chmod(0o1777)
     return directory
 
@@ -93,6 +91,24 @@ async def slot(index: int) -> AsyncIterator[Slot]:
     finally:
         await processes.run("ip", "link", "del", name, check=False)
         await processes.run("ip", "netns", "del", name, check=False)
+
+
+@contextlib.asynccontextmanager
+async def real_bench(name: str, directory: Path, layer: Path, guest: Path) -> AsyncIterator[Bench]:
+    """A real driver on a data directory that nobody else can walk through, with one slot; clean when it ends."""
+    data_dir, instance = directory / "data", secrets.token_hex(3)
+    data_dir.mkdir(mode=0o700)
+
+    def make() -> OciDriver:
+        return RUNTIMES[name](data_dir, instance)
+
+    async with slot(index=1) as place:
+        bench = Bench(make(), data_dir, layer, guest, place, instance, make)
+        try:
+            await bench.runtime.check()
+            yield bench
+        finally:
+            await bench.clean()
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -11,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.contract.runtime_host import SERVER, SMALL, Bench, as_a_server, make_guest, make_layer, slot
+from tests.contract.runtime_host import SERVER, SMALL, Bench, as_a_server, make_guest, make_layer, real_bench, slot
 from tests.fakes_runtime import FakeHostOfMachines, FakeRuntime
 
 from sandlot.engine.errors import MachineFailed, NotFound
@@ -37,29 +36,14 @@ def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def bench(request: pytest.FixtureRequest, tmp_path: Path, layer: Path) -> AsyncIterator[Bench]:
-    name, data_dir, instance = request.param, tmp_path / "data", secrets.token_hex(3)
-    data_dir.mkdir(mode=0o700)
     guest = make_guest(tmp_path / "guest")
-    if name == "fake":
-        host = FakeHostOfMachines()
-        nowhere = Slot(index=0, netns=Path("/nowhere"), address="", guest_address="", guest_gateway="")
-        yield Bench(FakeRuntime(host), data_dir, layer, guest, nowhere, instance, lambda: FakeRuntime(host), real=False)
-        return
-    async with slot(index=1) as place:
-        made = Bench(
-            RUNTIMES[name](data_dir, instance),
-            data_dir,
-            layer,
-            guest,
-            place,
-            instance,
-            lambda: RUNTIMES[name](data_dir, instance),
-        )
-        try:
-            await made.runtime.check()
+    if request.param != "fake":
+        async with real_bench(request.param, tmp_path, layer, guest) as made:
             yield made
-        finally:
-            await made.clean()
+        return
+    host = FakeHostOfMachines()
+    nowhere = Slot(index=0, netns=Path("/nowhere"), address="", guest_address="", guest_gateway="")
+    yield Bench(FakeRuntime(host), tmp_path, layer, guest, nowhere, "", lambda: FakeRuntime(host), real=False)
 
 
 @every_runtime

@@ -147,12 +147,19 @@ def _prepare() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGTSTP):
         signal.signal(number, signal.SIG_DFL)
+    for descriptor in _open_descriptors():
+        try:
+            os.set_inheritable(descriptor, False)
+        except OSError:
+            continue  # it belonged to the listing itself
+
+
+def _open_descriptors() -> list[int]:
+    """Those beyond the standard three."""
     try:
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2:
-                os.set_inheritable(int(name), False)
+        return [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]
     except OSError:
-        pass  # the descriptor of the listing itself is gone, or there is no /proc
+        return list(range(3, 256))
 
 
 def main(arguments: list[str]) -> int:

@@ -13,6 +13,7 @@ from envd.codecs import Undecodable, parse_json
 from envd.http import HttpError
 from envd.multipart import Multipart, boundary_of
 from envd.state import BadPath
+from envd.threads import in_thread
 from envd.users import UnknownUser
 
 TYPE_CHECKING = False
@@ -116,8 +117,6 @@ class Files:
 
     async def compose(self, request: Request, reply: Reply) -> None:
         """Concatenate files into one and delete them."""
-        import asyncio
-
         try:
             wish = parse_json(await request.body.read_all(MAX_JSON))
         except Undecodable as error:
@@ -135,7 +134,7 @@ class Files:
                 raise HttpError(400, f"source path is not a regular file: {name}")
         try:
             _ensure_parent(target, user)
-            await asyncio.to_thread(_concatenate, sources, target, user)
+            await in_thread(lambda: _concatenate(sources, target, user))
         except OSError as error:
             raise _failure("error composing files", error) from error
         await reply.send_json(200, _written(target))

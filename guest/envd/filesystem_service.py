@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import stat
@@ -10,6 +9,7 @@ import stat
 from envd.connect import ConnectError, Method
 from envd.entries import NotADirectory, describe, ensure_directories
 from envd.state import BadPath
+from envd.threads import in_thread
 from envd.watching import TooManyEvents, Watch, WatchFailed
 
 TYPE_CHECKING = False
@@ -98,7 +98,7 @@ class FilesystemService:
                 raise ConnectError("invalid_argument", f"path is not a directory: {root}")
             if depth == 1:
                 return {"entries": list(self._walk(requested, root, 1))}
-            return {"entries": await asyncio.to_thread(lambda: list(self._walk(requested, root, depth)))}
+            return {"entries": await in_thread(lambda: list(self._walk(requested, root, depth)))}
         except OSError as error:
             raise _failure("error reading directory", error) from error
 
@@ -124,7 +124,7 @@ class FilesystemService:
             raise ConnectError("invalid_argument", "the root directory cannot be removed")
         try:
             if os.path.isdir(path) and not os.path.islink(path):
-                await asyncio.to_thread(remove_tree, path)
+                await in_thread(lambda: remove_tree(path))
             else:
                 os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):

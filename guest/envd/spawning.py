@@ -8,6 +8,8 @@ import struct
 import termios
 from _posixsubprocess import fork_exec
 
+from envd import threads
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,18 +79,24 @@ def _fork_exec(launch: Launch, stdin: int, stdout: int, stderr: int) -> int:
     errors_read, errors_write = os.pipe2(os.O_CLOEXEC)
     user = launch.user
     start: Callable[..., int] = fork_exec
+    becomes_user = _can_lend_identity()
+    identity = (None, None, None) if becomes_user else (user.gid, list(user.groups), user.uid)
+    arguments = (
+        launch.argv, launch.candidates(), False, (), launch.cwd, launch.environment,
+        stdin, -1, -1, stdout, -1, stderr, errors_read, errors_write,
+        True, True, -1, *identity, -1, None,
+    )  # fmt: skip
     try:
         try:
-            arguments = (
-                launch.argv, launch.candidates(), False, (), launch.cwd, launch.environment,
-                stdin, -1, -1, stdout, -1, stderr, errors_read, errors_write,
-                True, True, -1, user.gid, list(user.groups), user.uid, -1, None,
-            )  # fmt: skip
+            if becomes_user:
+                _become(user)
             try:
-                pid: int = start(*arguments, True)
+                pid = start(*arguments, True)
             except TypeError:  # newer Pythons have no last argument
                 pid = start(*arguments)
         finally:
+            if becomes_user:
+                _become_root()
             os.close(errors_write)
         failure = os.read(errors_read, 4096)
     finally:
@@ -98,6 +106,44 @@ def _fork_exec(launch: Launch, stdin: int, stdout: int, stderr: int) -> int:
         _kind, number, where = failure.split(b":", 2)
         raise _failure(launch, int(number, 16), where.startswith(b"noexec:chdir"))
     return pid
+
+
+def _can_lend_identity() -> bool:
+    """Whether this process may take the user's identity while it starts the child, instead of the child doing so.
+
+    A child that changes its user must be forked; one that need not is started by vfork, which copies no memory: under
+    gVisor that is ten times as fast. The saved user id stays root, and is what we come back by; exec drops it.
+    """
+    return os.geteuid() == 0 and not threads.are_active() and not _has_ambient_capabilities()
+
+
+def _become(user: User) -> None:
+    os.setgroups(user.groups)
+    os.setresgid(user.gid, user.gid, 0)
+    os.setresuid(user.uid, user.uid, 0)
+
+
+def _become_root() -> None:
+    os.setresuid(0, 0, 0)
+    os.setresgid(0, 0, 0)
+    os.setgroups(_GROUPS)
+
+
+_GROUPS = os.getgroups()
+_ambient: bool | None = None
+
+
+def _has_ambient_capabilities() -> bool:
+    """Ambient capabilities survive exec unless all user ids change for good."""
+    global _ambient
+    if _ambient is None:
+        try:
+            with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+                line = next((line for line in file if line.startswith("CapAmb:")), "CapAmb: 0")
+            _ambient = int(line.split()[1], 16) != 0
+        except (OSError, ValueError):
+            _ambient = True
+    return _ambient
 
 
 def _failure(launch: Launch, number: int, in_directory: bool) -> OSError:

@@ -123,6 +123,35 @@ class SlowNode(FakeNode):
         return await super().start(new)
 
 
+class LingeringNode(FakeNode):
+    """Holds every stop until `go` is set; `entered` counts those that wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.entered = asyncio.Semaphore(0)
+
+    async def stop(self, sandbox_id: str) -> None:
+        self.entered.release()
+        await self.go.wait()
+        await super().stop(sandbox_id)
+
+
+class SlowLookingNode(FakeNode):
+    """Holds every look at its machines until `go` is set; what it then tells is what it saw at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.entered = asyncio.Semaphore(0)
+
+    async def machines(self) -> Sequence[Machine]:
+        seen = await super().machines()
+        self.entered.release()
+        await self.go.wait()
+        return seen
+
+
 class BrokenNode(FakeNode):
     """Fails every start, with any error it is given; leaves a directory behind until `stop`."""
 

@@ -531,6 +531,33 @@ class TestPostgresqlAddress:
         await database.close()
         assert encrypted is False
 
+    async def test_connections_that_the_server_ended_are_replaced(self, postgresql_address: str) -> None:
+        database, killer = (Database.postgresql(postgresql_address) for _ in range(2))
+
+        async def use_two() -> None:
+            async with database.read("use one") as one, database.read("and another") as another:
+                assert await one.scalar(text("SELECT 1")) == await another.scalar(text("SELECT 1")) == 1
+
+        await use_two()
+        async with killer.read("end the others") as connection:
+            ended = await connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE pid <> pg_backend_pid() AND usename = 'tests' AND backend_type = 'client backend'"
+                )
+            )
+            assert len(ended.all()) == 2
+        await use_two()
+        await database.close()
+        await killer.close()
+
+    async def test_a_server_that_goes_away_in_the_middle_says_so(self, postgresql_address: str) -> None:
+        database = Database.postgresql(postgresql_address)
+        with pytest.raises(Unavailable, match="could not do this: the database"):
+            async with database.write("do this") as connection:
+                await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        await database.close()
+
     @pytest.mark.parametrize(
         "address", ["nonsense hunter2", "postgresql://user:hunter2@host:port/x", "mysql://user:hunter2@host/x"]
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.control import Control, control_plane
-from tests.fakes import FakeNode, ShortLivedNode, SlowNode, UnstoppableNode
+from tests.fakes import FakeNode, LingeringNode, ShortLivedNode, SlowNode, UnstoppableNode
 
 from sandlot.engine.errors import Conflict, NotFound, Unavailable
 from sandlot.engine.model import NetworkPolicy, Sandbox, State
@@ -106,8 +106,7 @@ async def test_a_caller_that_goes_away_at_any_moment_leaves_nothing_half_made(tm
     async with control_plane(tmp_path, FakeNode()) as control:
         for moment in range(60):
             create = creating(control)
-            for _ in range(moment):
-                await asyncio.sleep(0)
+            await asyncio.wait([create], timeout=moment * 0.0004)
             create.cancel()
             await asyncio.wait([create])
             if not create.cancelled():
@@ -140,6 +139,7 @@ async def test_two_requests_with_one_key_at_once_make_one_machine(slow: tuple[Co
     node.go.set()
     sandboxes = await asyncio.gather(*creates, late)
     assert len({sandbox.id for sandbox in sandboxes}) == 1
+    assert {sandbox.state for sandbox in sandboxes} == {State.RUNNING}
     assert len(node.started) == len(await control.sandboxes.query()) == 1
 
 
@@ -180,18 +180,48 @@ async def test_many_kills_at_once_stop_the_machine_once(tmp_path: Path) -> None:
 
 
 async def test_a_kill_whose_caller_goes_away_is_still_finished(tmp_path: Path) -> None:
+    node = LingeringNode()
+    async with control_plane(tmp_path, node) as control:
+        sandbox = await control.lifecycle.create(control.team.id, BASE)
+        kill = asyncio.create_task(control.lifecycle.kill(control.team.id, sandbox.id))
+        await node.entered.acquire()
+        kill.cancel()
+        await asyncio.wait([kill])
+        node.go.set()
+
+        async def is_ended() -> bool:
+            return (await control.row(sandbox.id)).state is State.ENDED
+
+        await until(is_ended)
+        assert node.running == {}
+
+
+async def test_a_kill_whose_caller_goes_away_at_any_moment_is_finished_or_never_begun(tmp_path: Path) -> None:
     async with control_plane(tmp_path, FakeNode(), limits=Limits(max_sandboxes=100)) as control:
-        for moment in range(0, 40, 2):
+        for moment in range(30):
             sandbox = await control.lifecycle.create(control.team.id, BASE)
             kill = asyncio.create_task(control.lifecycle.kill(control.team.id, sandbox.id))
-            for _ in range(moment):
-                await asyncio.sleep(0)
+            await asyncio.wait([kill], timeout=moment * 0.0005)
             kill.cancel()
             await asyncio.wait([kill])
         await control.lifecycle.close()
         rows = await control.sandboxes.query()
-        assert {row.state for row in rows} <= {State.RUNNING, State.ENDED}, "ended, or never begun"
+        assert {row.state for row in rows} <= {State.RUNNING, State.ENDED}
         assert set(control.node.running) == {row.id for row in rows if row.state is State.RUNNING}
+
+
+async def test_what_was_seen_on_its_way_out_is_not_ended_twice(tmp_path: Path) -> None:
+    node = LingeringNode()
+    async with control_plane(tmp_path, node) as control:
+        sandbox = await control.lifecycle.create(control.team.id, BASE)
+        kill = asyncio.create_task(control.lifecycle.kill(control.team.id, sandbox.id))
+        await node.entered.acquire()
+        seen = await control.row(sandbox.id)
+        node.go.set()
+        await kill
+        assert seen.state is State.STOPPING
+        assert await control.lifecycle.end(seen, "interrupted") is False
+        assert (await control.row(sandbox.id)).end_reason == "killed"
 
 
 async def test_a_deadline_put_off_at_the_last_moment_wins_over_the_sweeper(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.control import control_plane
-from tests.fakes import FakeNode, LosingNode, SlowNode, UnstoppableNode
+from tests.fakes import FakeNode, LosingNode, SlowLookingNode, SlowNode, UnstoppableNode
 
 from sandlot.engine.errors import Unavailable
 from sandlot.engine.model import Isolation, Machine, Resources, Sandbox, State
@@ -135,6 +135,20 @@ async def test_a_start_in_flight_is_left_alone(tmp_path: Path) -> None:
         node.go.set()
         sandbox = await create
         assert await control.reconciler.once() == Repairs()
+        assert set(node.running) == {sandbox.id}
+
+
+async def test_a_start_that_comes_during_a_look_at_the_host_is_not_taken_for_a_stray(tmp_path: Path) -> None:
+    node = SlowLookingNode()
+    async with control_plane(tmp_path, node) as control:
+        look = asyncio.create_task(control.reconciler.once())
+        await node.entered.acquire()
+        create = asyncio.create_task(control.lifecycle.create(control.team.id, BASE))
+        await asyncio.wait([create], timeout=0.2)
+        assert node.started == [], "it waits until the look is over"
+        node.go.set()
+        assert await look == Repairs()
+        sandbox = await create
         assert set(node.running) == {sandbox.id}
 
 

@@ -104,7 +104,7 @@ def _fork_exec(launch: Launch, stdin: int, stdout: int, stderr: int) -> int:
     if failure:
         os.waitpid(pid, 0)
         _kind, number, where = failure.split(b":", 2)
-        raise _failure(launch, int(number, 16), where.startswith(b"noexec:chdir"))
+        raise _failure(launch, int(number, 16), where.startswith(b"noexec"))
     return pid
 
 

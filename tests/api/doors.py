@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from sandlot.telemetry import Telemetry, Watched
 from tests.fakes import FakeNode
 
 ENVD_VERSION = "0.6.13"
+EMPTY_DATABASE: list[Path] = []  # set by conftest
 
 
 def now() -> datetime:
@@ -97,6 +99,7 @@ class Doors:
 async def open_doors(
     directory: Path, *, domain: str | None = None, max_sandboxes: int = 100, max_body_mb: int = 1, most: int = 1000
 ) -> AsyncIterator[Doors]:
+    shutil.copy(EMPTY_DATABASE[-1], directory / "test.db")
     database = Database.sqlite(directory / "test.db")
     await database.migrate()
     node, telemetry = TalkativeNode(), Telemetry()
@@ -151,9 +154,7 @@ async def open_doors(
     server = build_server(edge, host="127.0.0.1", port=0, before_shutdown=edge.close)
     try:
         async with serving(server):
-            yield Doors(
-                server, edge, lifecycle, access, node, telemetry, templates, history, secret, team.id, ports
-            )
+            yield Doors(server, edge, lifecycle, access, node, telemetry, templates, history, secret, team.id, ports)
     finally:
         await lifecycle.close()
         await database.close()

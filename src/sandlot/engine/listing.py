@@ -29,8 +29,12 @@ def decode_cursor(token: str) -> tuple[datetime, str]:
     try:
         started_at, sandbox_id = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         when = datetime.fromisoformat(started_at)
-        if when.tzinfo is None or not isinstance(sandbox_id, str):
+        if (
+            when.tzinfo is None
+            or not isinstance(sandbox_id, str)
+            or not (sandbox_id.isascii() and sandbox_id.isalnum())
+        ):
             raise ValueError("not a cursor")
-    except (ValueError, TypeError, RecursionError) as error:
+        return when.astimezone(UTC), sandbox_id
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise InvalidRequest("nextToken is not one that this server gave out; start again without it") from error
-    return when.astimezone(UTC), sandbox_id

@@ -33,7 +33,11 @@ def build_app(deps: Deps) -> FastAPI:
 
 
 class BodyLimit:
-    """Refuses a body that is larger than any request of this API needs, before it is in memory."""
+    """Refuses a body that is larger than any request of this API needs, before it is in memory.
+
+    The connection stays open, and the server throws the rest away: a client that is hung up on while it sends
+    would never read the answer.
+    """
 
     def __init__(self, app: Any, most_bytes: int) -> None:
         self._app, self._most_bytes = app, most_bytes
@@ -44,7 +48,7 @@ class BodyLimit:
             return
         for name, value in scope["headers"]:
             if name == b"content-length" and (not value.isdigit() or int(value) > self._most_bytes):
-                await errors.failure(413, self._too_large(), {"Connection": "close"})(scope, receive, send)
+                await errors.failure(413, self._too_large())(scope, receive, send)
                 return
         seen = 0
 
@@ -53,7 +57,7 @@ class BodyLimit:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self._most_bytes:
-                raise HTTPException(413, self._too_large(), {"Connection": "close"})
+                raise HTTPException(413, self._too_large())
             return message
 
         await self._app(scope, counted, send)

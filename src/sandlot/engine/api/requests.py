@@ -19,6 +19,11 @@ INT32 = 2**31 - 1
 def _plain(text: str) -> str:
     if "\x00" in text:
         raise ValueError("must not contain a null character")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("must be valid Unicode") from None
     return text
 
 

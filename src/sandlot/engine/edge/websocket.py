@@ -61,7 +61,10 @@ async def _exchange(crossing: Crossing) -> Answer | None:
     try:
         await _accept(crossing, upstream)
         from_client = asyncio.create_task(_from_client(crossing, upstream))
-        return await _from_sandbox(crossing, upstream)
+        answer = await _from_sandbox(crossing, upstream)
+        if crossing.passage.client_left:  # its goodbye is being handed on
+            await asyncio.wait({from_client}, timeout=2 * CLOSE_S)
+        return answer
     except OSError:  # the server's word for a client that left while we were sending
         crossing.passage.client_left = True
         return None

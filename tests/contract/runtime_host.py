@@ -207,11 +207,4 @@ class Bench:
     async def clean(self) -> None:
         for found in await self.runtime.instances():
             await self.runtime.stop(found)
-        if isinstance(self.runtime, OciDriver):
-            for top in Path("/sys/fs/cgroup").glob(f"*/sandlot-{self.instance}"):
-                with contextlib.suppress(OSError):
-                    top.rmdir()
-            processes.unmount(f"/run/sandlot-{self.instance}/.proc")
-            processes.unmount(f"/run/sandlot-{self.instance}")
-            with contextlib.suppress(OSError):
-                Path(f"/run/sandlot-{self.instance}").rmdir()
+        await self.runtime.close()

@@ -13,7 +13,7 @@ import pytest
 from tests.contract.runtime_host import SERVER, SMALL, Bench, as_a_server, make_guest, make_layer, real_bench, slot
 from tests.fakes_runtime import FakeHostOfMachines, FakeRuntime
 
-from sandlot.engine.errors import MachineFailed, NotFound
+from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
 from sandlot.engine.model import Instance, Isolation, Slot
 from sandlot.engine.ports import Freezing
 from sandlot.engine.runtimes import RUNTIMES
@@ -316,6 +316,13 @@ async def test_an_id_that_is_a_path_is_refused(bench: Bench) -> None:
             await bench.runtime.start(bench.spec(sandbox_id=bad, directory=bench.data_dir / "sandboxes" / "i1"))
         with pytest.raises(MachineFailed):
             await bench.runtime.stop(Instance(sandbox_id=bad, runtime=bench.runtime.name))
+
+
+@real_runtimes
+async def test_a_program_that_is_not_installed_is_named_with_what_to_install(bench: Bench) -> None:
+    runtime = RUNTIMES[bench.runtime.name](bench.data_dir, bench.instance, program="no-such-program")
+    with pytest.raises(Unavailable, match="'no-such-program'.*apt-get install"):
+        await runtime.check()
 
 
 def test_the_table_names_each_runtime_and_its_isolation() -> None:

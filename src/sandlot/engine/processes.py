@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from sandlot.engine.errors import EngineError, Unavailable
 
@@ -21,6 +22,8 @@ MNT_DETACH = 2
 PR_SET_CHILD_SUBREAPER = 36
 OUTPUT_LIMIT = 1 << 20
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
 _own: set[int] = set()  # children that `run` waits for itself; the reaper leaves them alone
 _reaping = False
@@ -142,6 +145,20 @@ async def readable(fd: int) -> None:
         await future
     finally:
         loop.remove_reader(fd)
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await something that must not stop halfway: a cancellation is passed on when it is done."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("work that had to finish before a cancellation failed: %s", task.exception())
+        raise
 
 
 def _read(file: IO[bytes]) -> bytes:

@@ -144,6 +144,18 @@ def names(parent: str) -> set[str]:
     return found
 
 
+def remove_if_empty(parent: str) -> None:
+    for top in Cgroup(parent)._dirs():
+        with contextlib.suppress(OSError):
+            top.rmdir()
+
+
+def counts_swap() -> bool:
+    """Whether this host can count swap as memory (v1 needs `swapaccount=1` at boot on some kernels)."""
+    is_v2 = (ROOT / "cgroup.controllers").exists()
+    return is_v2 or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
+
+
 def _tree(top: Path) -> Iterator[Path]:
     """The directory and all groups below it, deepest first."""
     try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import secrets
 import shutil
 from pathlib import Path
 
 from sandlot.engine import processes
-from sandlot.engine.errors import Unavailable
+from sandlot.engine.errors import EngineError, Unavailable
 from sandlot.engine.model import Isolation, MachineSpec
 from sandlot.engine.runtimes import disks, idmap, oci, rootfs, seccomp
 from sandlot.engine.runtimes.driver import OciDriver, Record
@@ -17,6 +17,7 @@ from sandlot.engine.runtimes.idmap import IdRange, UserNamespaces
 
 PROGRAMS = ("crun", "runc")  # the first one found; crun starts in half the time
 IMAGE = "disk.img"
+CHECK_DISK_MB = 16
 
 
 class Container(OciDriver):
@@ -24,20 +25,31 @@ class Container(OciDriver):
     isolation = Isolation.NAMESPACES
 
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
-        super().__init__(data_dir, instance)
-        self._program = program
+        super().__init__(data_dir, instance, program=program)
         self._namespaces = UserNamespaces()
         self._versions: dict[str, str] = {}
 
     async def check(self) -> None:
+        """Put a root filesystem together for real: versions and modules of kernels tell less than one attempt."""
         await self._version()
-        for path, use in (("/dev/loop-control", "the loop module"), ("/proc/self/ns/user", "user namespaces")):
-            if not Path(path).exists():
-                raise Unavailable(f"runtime 'container' needs {use} in the host's kernel ({path} is missing)")
-        release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-        if release < (5, 19):
-            raise Unavailable("runtime 'container' needs Linux 5.19 or later (idmapped layers under overlayfs)")
-        await self._namespaces.get(IdRange.of(self._instance, 0))
+        name = f".check-{secrets.token_hex(4)}"
+        scratch = self._data_dir / "run" / name
+        scratch.mkdir(parents=True)
+        try:
+            await disks.make(scratch / IMAGE, CHECK_DISK_MB, self._cache)
+            ids = IdRange.of(self._instance, 0)
+            userns = await self._namespaces.get(ids)
+            root = rootfs.mount_writable(self._stage.make(name), (scratch,), scratch / IMAGE, ids, userns)
+            with idmap.acting_as_root_of(ids):
+                (root / "written").touch()
+        except (EngineError, OSError) as error:
+            raise Unavailable(
+                f"runtime 'container' does not work on this host: {error}. It needs root, Linux 5.19 or later, and the "
+                "modules loop, ext4 and overlay: try `modprobe -a loop ext4 overlay`"
+            ) from error
+        finally:
+            self._stage.clear(name)
+            shutil.rmtree(scratch)
 
     def _find(self) -> str:
         for name in (self._program,) if self._program else PROGRAMS:
@@ -60,7 +72,9 @@ class Container(OciDriver):
         await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
         layers = (*spec.layers, place / "names")
         stage = self._stage.make(spec.sandbox_id)
-        root = await asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
+        root = await processes.to_the_end(
+            asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
+        )
         guest = rootfs.directory(stage / "guest")
         idmap.show_mapped(spec.guest, guest, userns, readonly=True)
         (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))

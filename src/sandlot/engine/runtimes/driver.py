@@ -14,11 +14,10 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
 
 from sandlot.engine import processes
 from sandlot.engine.errors import EngineError, MachineFailed, NotFound
@@ -26,7 +25,6 @@ from sandlot.engine.model import Exit, Instance, Isolation, MachineSpec, Usage
 from sandlot.engine.runtimes import cgroups, rootfs
 from sandlot.engine.runtimes.cgroups import Cgroup
 
-T = TypeVar("T")
 MB = 1 << 20
 START_TIMEOUT_S = 60
 FREEZE_TIMEOUT_S = 10
@@ -57,7 +55,8 @@ class OciDriver(ABC):
     name: str
     isolation: Isolation
 
-    def __init__(self, data_dir: Path, instance: str) -> None:
+    def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
+        self._program = program  # None: the usual one, from PATH
         self._data_dir = data_dir
         self._instance = instance
         self._parent = f"/sandlot-{instance}"
@@ -110,7 +109,7 @@ class OciDriver(ABC):
             return self._instance_of(record)
         except BaseException as error:
             reason = self._log_head(record) if isinstance(error, Exception) else ""
-            await to_the_end(self._free(spec.sandbox_id, record))
+            await processes.to_the_end(self._free(spec.sandbox_id, record))
             if isinstance(error, EngineError | OSError):
                 raise self._failed(spec, error, reason) from error
             raise
@@ -122,7 +121,7 @@ class OciDriver(ABC):
         try:
             if grace:
                 await self._ask_to_end(sandbox_id, grace)
-            await to_the_end(self._free(sandbox_id, record))
+            await processes.to_the_end(self._free(sandbox_id, record))
         finally:
             self._stopping.discard(sandbox_id)
 
@@ -131,7 +130,9 @@ class OciDriver(ABC):
         if pidfd is None:
             return False
         try:
-            return not select.select([pidfd], [], [], 0)[0]
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            return not poll.poll(0)
         finally:
             os.close(pidfd)
 
@@ -184,6 +185,11 @@ class OciDriver(ABC):
             disk_total=record.disk_mb * MB,
         )
 
+    async def close(self) -> None:
+        """Take away what only running machines need: the empty parent of their groups, the stage. Both come back when needed."""
+        cgroups.remove_if_empty(self._parent)
+        self._stage.close()
+
     def _look(self, sandbox_id: str, cpu_count: int = 1) -> tuple[float, cgroups.Sample]:
         """Read the counters, and the share of its CPUs that the machine used since the last look."""
         sample, now = self._cgroup(sandbox_id).sample(), time.monotonic()
@@ -213,7 +219,7 @@ class OciDriver(ABC):
 
     async def _run(self, *argv: str) -> None:
         """Run the runtime to its end, even when cancelled: half a machine is harder to take away than a whole one."""
-        await to_the_end(processes.run(*argv, stdio=subprocess.DEVNULL, timeout_s=START_TIMEOUT_S))
+        await processes.to_the_end(processes.run(*argv, stdio=subprocess.DEVNULL, timeout_s=START_TIMEOUT_S))
 
     async def _ask_to_end(self, sandbox_id: str, grace: timedelta) -> None:
         pidfd = self._main_process(sandbox_id)
@@ -296,20 +302,6 @@ class OciDriver(ABC):
         return MachineFailed(f"runtime {self.name!r} could not start sandbox {spec.sandbox_id}: {told[:500]}")
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await something that must not stop halfway: a cancellation is passed on when it is done."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("work that had to finish before a cancellation failed: %s", task.exception())
-        raise
-
-
 def _check_id(sandbox_id: str) -> str:
     if not _ID.fullmatch(sandbox_id):
         raise MachineFailed(f"{sandbox_id!r} cannot name a machine; use letters, digits, '-' and '_'")
@@ -317,7 +309,10 @@ def _check_id(sandbox_id: str) -> str:
 
 
 def _record_of(instance: Instance) -> Record | None:
-    return Record(**instance.state) if instance.state else None
+    try:
+        return Record(**{name: instance.state[name] for name in Record.__dataclass_fields__})
+    except KeyError:
+        return None
 
 
 def _first_message(text: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from sandlot.engine import processes
@@ -15,6 +16,7 @@ from sandlot.engine.runtimes import disks, oci, rootfs
 from sandlot.engine.runtimes.driver import OciDriver, Record
 
 IMAGE = "disk.img"
+PLATFORM = "--platform=systrap"
 # A guest's thread is not one thread of the host: the kernel in user space needs its own, and two per guest process.
 HOST_TASKS_PER_PID = 3
 HOST_TASKS = 512
@@ -25,22 +27,29 @@ class GVisor(OciDriver):
     isolation = Isolation.SENTRY
 
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
-        super().__init__(data_dir, instance)
-        self._program = program or "runsc"
+        super().__init__(data_dir, instance, program=program)
+        self._runsc = program or "runsc"
         self._said_version: str | None = None
 
     async def check(self) -> None:
+        """Run one program under runsc for real: what keeps it from working (ptrace limits, old kernels) shows only then."""
         await self._version()
         if not Path("/dev/loop-control").exists():
             raise Unavailable("runtime 'gvisor' needs the loop module in the host's kernel: modprobe loop")
+        with tempfile.TemporaryDirectory(prefix="sandlot-check-") as scratch:
+            flags = ("--root", scratch, PLATFORM, "--network=none", "--ignore-cgroups")
+            tried = await processes.run(self._runsc, *flags, "do", "/bin/true", check=False, timeout_s=30)
+        if tried.status != 0:
+            said = (tried.stderr or tried.stdout).decode(errors="replace").strip()[-300:]
+            raise Unavailable(f"runtime 'gvisor' does not work on this host: {self._runsc} says: {said}")
 
     async def _version(self) -> str:
         if self._said_version is None:
-            if shutil.which(self._program) is None:
+            if shutil.which(self._runsc) is None:
                 raise Unavailable(
-                    f"runtime 'gvisor' needs {self._program!r}, which is not on this host: apt-get install runsc"
+                    f"runtime 'gvisor' needs {self._runsc!r}, which is not on this host: apt-get install runsc"
                 )
-            said = (await processes.run(self._program, "--version")).stdout.decode(errors="replace")
+            said = (await processes.run(self._runsc, "--version")).stdout.decode(errors="replace")
             self._said_version = said.splitlines()[0].strip()
         return self._said_version
 
@@ -48,7 +57,7 @@ class GVisor(OciDriver):
         rootfs.write_names(spec, place / "names")
         await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
         stage = self._stage.make(spec.sandbox_id)
-        root, guest, store = await asyncio.to_thread(self._mount, spec, place, stage)
+        root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, place, stage))
         (place / "config.json").write_text(json.dumps(self._config(spec, root, guest)))
         await address(spec.slot)
         await self._run(
@@ -67,7 +76,7 @@ class GVisor(OciDriver):
     def _command(self, place: Path, store: Path) -> tuple[str, ...]:
         """The flags are part of what a checkpoint depends on: run and restore must use the same."""
         return (
-            self._program, "--root", str(self._root), "--log", str(place / "log"), "--platform=systrap",
+            self._runsc, "--root", str(self._root), "--log", str(place / "log"), PLATFORM,
             "--network=sandbox", "--net-raw", "--net-disconnect-ok", "--host-uds=none", "--file-access=exclusive",
             "--file-access-mounts=exclusive", f"--overlay2=root:dir={store}",
         )  # fmt: skip
@@ -78,7 +87,7 @@ class GVisor(OciDriver):
         return oci.config(spec, root, guest, cgroup, limits)
 
     async def _terminate(self, sandbox_id: str, pidfd: int) -> None:
-        command = (self._program, "--root", str(self._root), "kill", sandbox_id, "TERM")
+        command = (self._runsc, "--root", str(self._root), "kill", sandbox_id, "TERM")
         await processes.run(*command, stdio=subprocess.DEVNULL, timeout_s=10, check=False)
 
     def _forget(self, sandbox_id: str) -> None:

@@ -69,7 +69,7 @@ class UserNamespaces:
 
     async def get(self, ids: IdRange) -> int:
         if ids not in self._fds:
-            fd = await _make_namespace(ids)
+            fd = await processes.to_the_end(_make_namespace(ids))
             if ids in self._fds:
                 os.close(fd)
             else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.engine.model import GUEST_MOUNT, MachineSpec, Resources
+from sandlot.engine.runtimes import cgroups
 from sandlot.engine.runtimes.idmap import WIDTH, IdRange
 
 MB = 1 << 20
@@ -71,7 +72,7 @@ def limits(resources: Resources, *, pids: int) -> dict[str, Any]:
     """What the machine's control group enforces. Swap counts as memory, so that a limit is a limit."""
     memory = resources.memory_mb * MB
     return {
-        "memory": {"limit": memory, "swap": memory},
+        "memory": {"limit": memory, "swap": memory} if cgroups.counts_swap() else {"limit": memory},
         "cpu": {"quota": resources.cpu_count * CPU_PERIOD_US, "period": CPU_PERIOD_US, "shares": 1024},
         "pids": {"limit": pids},
         "devices": [{"allow": False, "access": "rwm"}],

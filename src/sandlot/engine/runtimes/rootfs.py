@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,15 +57,13 @@ class Stage:
 
     def __init__(self, instance: str) -> None:
         self._top = Path("/run") / f"sandlot-{instance}"
-        self._open = False
 
     def place(self, sandbox_id: str) -> Path:
         return self._top / sandbox_id
 
     def make(self, sandbox_id: str) -> Path:
-        if not self._open:
+        if not os.path.ismount(self._top):  # another driver of this process may have been first
             self._set_up()
-            self._open = True
         place = self.place(sandbox_id)
         place.mkdir(mode=0o711)
         return place
@@ -78,6 +77,13 @@ class Stage:
         proc = self._top / ".proc"
         proc.mkdir(mode=0o700)
         processes.mount("proc", proc, "proc", flags)
+
+    def close(self) -> None:
+        if os.path.ismount(self._top):
+            processes.unmount(self._top / ".proc")
+            processes.unmount(self._top)
+        with contextlib.suppress(OSError):
+            self._top.rmdir()
 
     def clear(self, sandbox_id: str) -> None:
         """Take away whatever is mounted for a machine in this process's view; nothing there is fine."""

@@ -11,7 +11,7 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import FakeNode, LingeringNode, ShortLivedNode, SlowNode, UnstoppableNode
 
-from sandlot.engine.errors import Conflict, NotFound, Unavailable
+from sandlot.engine.errors import Conflict, MachineFailed, NotFound, Unavailable
 from sandlot.engine.model import NetworkPolicy, Sandbox, State
 from sandlot.engine.request import Limits, NewSandbox
 
@@ -257,6 +257,31 @@ async def test_a_stop_that_fails_is_told_and_can_be_tried_again(tmp_path: Path) 
         await control.lifecycle.kill(control.team.id, sandbox.id)
         assert (await control.row(sandbox.id)).state is State.ENDED
         assert node.running == {}
+
+
+async def test_a_stop_that_hangs_holds_up_neither_its_caller_nor_other_deadlines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandlot.engine.lifecycle.EXPIRE_WAIT_S", 0.05)
+    node = LingeringNode()
+    async with control_plane(tmp_path, node) as control:
+        first = await control.lifecycle.create(control.team.id, replace(BASE, timeout_s=10))
+        second = await control.lifecycle.create(control.team.id, replace(BASE, timeout_s=20))
+        control.clock.advance(10)
+        assert await control.lifecycle.expire() == 1
+        control.clock.advance(10)
+        assert await control.lifecycle.expire() == 1
+        assert [(await control.row(id)).state for id in (first.id, second.id)] == [State.STOPPING] * 2
+        node.go.set()
+        await control.lifecycle.close()
+        assert await control.states() == [State.ENDED] * 2
+        monkeypatch.setattr("sandlot.engine.lifecycle.STOP_LIMIT_S", 0.05)
+        third = await control.lifecycle.create(control.team.id, BASE)
+        node.go.clear()
+        with pytest.raises(MachineFailed, match="did not stop within"):
+            await control.lifecycle.kill(control.team.id, third.id)
+        node.go.set()
+        assert (await control.reconciler.once()).stuck == (third.id,)
 
 
 async def test_a_server_that_stops_gives_up_starts_and_keeps_what_runs(tmp_path: Path) -> None:

@@ -195,19 +195,28 @@ async def test_a_machine_that_cannot_be_taken_over_is_ended_with_the_reason(tmp_
         assert node.running == {}
 
 
-async def test_the_loop_survives_a_host_that_is_broken_for_a_moment(tmp_path: Path) -> None:
+async def test_the_loop_survives_a_host_that_is_broken_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class ForgetfulNode(FakeNode):
-        async def machines(self) -> list[Machine]:
-            raise Unavailable("the runtime does not answer")
+        looks = 0
 
-    async with control_plane(tmp_path, ForgetfulNode()) as control:
+        async def machines(self) -> list[Machine]:
+            self.looks += 1
+            if self.looks == 1:
+                await asyncio.Event().wait()
+            raise Unavailable("the runtime does not answer") if self.looks == 2 else OSError("no such directory")
+
+    monkeypatch.setattr("sandlot.engine.reconcile.LOOK_LIMIT_S", 0.05)
+    async with control_plane(tmp_path, node := ForgetfulNode()) as control:
         naps = 0
 
         async def sleep(seconds: float) -> None:
             nonlocal naps
             naps += 1
-            if naps == 3:
+            if naps == 4:
                 raise asyncio.CancelledError
 
         with pytest.raises(asyncio.CancelledError):
             await control.reconciler.run(sleep=sleep)
+        assert node.looks == 3

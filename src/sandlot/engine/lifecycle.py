@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 START_LIMIT_S = 120.0  # a node has tighter limits of its own; this one bounds a node that hangs
+STOP_LIMIT_S = 60.0
+EXPIRE_WAIT_S = 2.0
 ENDS_AT_ONCE = 8  # stopping is work for the host; a hundred at the same moment would starve running sandboxes
 
 
@@ -364,14 +366,14 @@ class Lifecycle:
             log.error("could not end sandbox %s after its machine ended (%s): %s", sandbox_id, exit.reason, error)
 
     async def expire(self) -> int:
-        """One pass of the sweeper: end what is past its deadline; return how many."""
+        """One pass of the sweeper: end what is past its deadline; return how many that was."""
         due = await self._sandboxes.expired(self._clock())
-        outcomes = await asyncio.gather(*(self.end(sandbox, "timeout") for sandbox in due), return_exceptions=True)
-        for sandbox, outcome in zip(due, outcomes, strict=True):
+        for sandbox in due:
             self._deadlines.pop(sandbox.id, None)
-            if isinstance(outcome, BaseException):
-                log.error("could not end sandbox %s at its deadline: %s", sandbox.id, outcome, exc_info=outcome)
-        return sum(outcome is True for outcome in outcomes)
+        ends = [self._later(self.end(sandbox, "timeout")) for sandbox in due]
+        if ends:  # a stop that hangs goes on by itself: it must not hold up the deadlines of others
+            await asyncio.wait(ends, timeout=EXPIRE_WAIT_S)
+        return len(due)
 
     async def purge(self, keep: timedelta) -> int:
         """Forget sandboxes that ended longer ago than `keep`."""
@@ -407,9 +409,17 @@ class Lifecycle:
         if sandbox.state is State.ENDED:
             return
         async with self._end_slots:
-            await self.node_of(sandbox).stop(sandbox_id)
+            await self._stop(sandbox)
         await self._rows.change(sandbox_id, lambda old: ended(old, self._clock()))
         log.info("sandbox %s ended: %s", sandbox_id, sandbox.end_reason)
+
+    async def _stop(self, sandbox: Sandbox) -> None:
+        try:
+            await asyncio.wait_for(self.node_of(sandbox).stop(sandbox.id), STOP_LIMIT_S)
+        except TimeoutError as error:
+            raise MachineFailed(
+                f"the machine of sandbox {sandbox.id!r} did not stop within {STOP_LIMIT_S:g} seconds; it is tried again"
+            ) from error
 
     # What reconcile needs
 
@@ -458,16 +468,17 @@ class Lifecycle:
         task.add_done_callback(done)
         return task
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _later(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
         async def guarded() -> None:
             try:
                 await work
-            except EngineError as error:
-                log.error("work in the background failed: %s", error)
+            except Exception:  # nobody waits for it; what it left is found by the reconciler
+                log.exception("work in the background failed")
 
         task = asyncio.create_task(guarded())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
 class _KeyInUse(Conflict):

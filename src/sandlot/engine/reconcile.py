@@ -16,6 +16,7 @@ from sandlot.engine.ports import Node, SandboxStore
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 60.0
+LOOK_LIMIT_S = 30.0
 TRANSIENT = frozenset({State.CREATING, State.STOPPING, State.PAUSING, State.RESUMING})
 
 
@@ -76,8 +77,8 @@ class Reconciler:
             await sleep(INTERVAL_S)
             try:
                 await self.once()
-            except EngineError as error:
-                log.error("could not compare sandboxes with their machines: %s", error)
+            except Exception:  # a host that is broken for a moment: the next pass looks again
+                log.exception("could not compare sandboxes with their machines; it is tried again")
 
     async def _pass(self, *, adopting: bool) -> Repairs:
         passes = [await self._node_pass(node, adopting=adopting) for node in self._nodes.values()]
@@ -104,7 +105,8 @@ class Reconciler:
     async def _node_pass(self, node: Node, *, adopting: bool) -> Repairs:
         # With starts held off, a machine or directory without a row belongs to nobody: it cannot be one that is
         # just coming into being.
-        async with self._lifecycle.no_new_starts():
+        limit = asyncio.timeout(None if adopting else LOOK_LIMIT_S)  # creates wait for this look
+        async with self._lifecycle.no_new_starts(), limit:
             moving = self._lifecycle.moving()  # also before the rows: a move that ends in between was one
             rows = [row for row in await self._sandboxes.query(states=LIVE) if row.node == node.name]
             found = drift(rows, await node.machines(), moving | self._lifecycle.moving())

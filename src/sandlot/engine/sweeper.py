@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-from sandlot.engine.errors import EngineError
 from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.ports import Clock
 
@@ -32,8 +31,8 @@ async def run_sweeper(
             if clock() >= next_purge:
                 next_purge = clock() + PURGE_INTERVAL
                 await lifecycle.purge(keep_ended)
-        except EngineError as error:  # for example a database that is away for a moment: the next pass catches up
-            log.error("the sweeper could not do its work: %s", error)
+        except Exception:  # for example a database that is away for a moment: the next pass catches up
+            log.exception("the sweeper could not do its work; it tries again")
         await sleep(_until(lifecycle.next_deadline(), clock()))
 
 

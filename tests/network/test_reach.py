@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -85,9 +85,15 @@ async def test_other_slots_are_unreachable_even_if_the_operator_opens_all_privat
     slots = await open_slots(allow_private=(IPv4Network("10.0.0.0/8"),))
     one, two = await guest_with(slots), await guest_with(slots, sandbox_id="i2")
     neighbour = await guest_with(await open_slots(), sandbox_id="i3")
-    with two.web(8080), neighbour.web(8080):
+    with (
+        two.web(8080),
+        neighbour.web(8080),
+        sniffing(router_of(two), "up") as seen,
+        sniffing(router_of(neighbour), "up") as far,
+    ):
         for address in (two.slot.address, neighbour.slot.address):
             assert not await one.reaches(address, 8080)
+        assert not [packet for packet in seen() + far() if packet[12:14] == b"\x08\x00"]
         assert (await edge_get(two.slot, 8080))["to"] == two.slot.guest_address
 
 
@@ -197,14 +203,18 @@ async def test_ipv6_goes_nowhere(slots: Slots) -> None:
             wire.bind(("eth0", 0))
             wire.send(frame)
 
-    with sniffing(f"/run/netns/{guest.slot.netns.name[:-1]}r", "up") as seen:
+    with sniffing(router_of(guest), "up") as seen:
         await guest.do(send_raw)
         assert await guest.echoes(WEB)
         assert not [packet for packet in seen() if struct.unpack_from("!H", packet, 12)[0] == 0x86DD]
 
 
+def router_of(guest: Guest) -> str:
+    return f"/run/netns/{guest.slot.netns.name[:-1]}r"
+
+
 @contextlib.contextmanager
-def sniffing(namespace: str, link: str):  # type: ignore[no-untyped-def]
+def sniffing(namespace: str, link: str) -> Iterator[Callable[[], list[bytes]]]:
     def make() -> socket.socket:
         wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         wire.bind((link, 0))

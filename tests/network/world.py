@@ -17,6 +17,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -141,6 +142,10 @@ class World:
         run("ip", "-n", NAME, "route", "add", "default", "via", HOST)
         run("ip", "route", "add", "10.199.0.0/24", "via", WEB)
         inside(f"/run/netns/{NAME}", self._serve).result(10)
+        deadline = time.monotonic() + 5
+        while Path(f"/sys/class/net/{LINK}/operstate").read_text().strip() != "up":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def remove(self) -> None:
         for server in self._servers:

@@ -29,8 +29,8 @@ class Relay:
         self._egress = EgressRelay(listeners.egress, common.resolver, common.connections)
 
     @classmethod
-    def listen(cls, place: Place, common: Common) -> Relay:
-        return cls(listen(place), common)
+    async def listen(cls, place: Place, common: Common) -> Relay:
+        return cls(await listen(place), common)
 
     def enforce(self, rules: Rules) -> None:
         self._names.rules = rules

@@ -124,7 +124,7 @@ class Slots:
         if index is None or not self._is_whole(index):
             raise NotFound(f"sandbox {sandbox_id} has no network slot on this host")
         place = self._place(index)
-        held = _Held(place, Relay.listen(place, self._common), _OPEN)
+        held = _Held(place, await Relay.listen(place, self._common), _OPEN)
         try:
             await self._enforce(held, policy, known=False)
         except BaseException:
@@ -183,7 +183,7 @@ class Slots:
         try:
             await kernel.make(places, router_rules, self._mtu)
             for place in places:
-                made.append((place, Relay.listen(place, self._common)))
+                made.append((place, await Relay.listen(place, self._common)))
         except BaseException as error:
             for _, relay in made:
                 await relay.close()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import fcntl
 import logging
 import os
 import socket
+import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 
 from sandlot.engine.errors import Unavailable
@@ -18,6 +22,8 @@ from sandlot.engine.network.plan import DNS_PORT, EGRESS_PORT, GUEST_GATEWAY, PI
 log = logging.getLogger(__name__)
 
 _CLONE_NEWNET = 0x40000000
+_SIOCGIFFLAGS, _IFF_RUNNING = 0x8913, 0x40
+_RUNNING_S = 5
 _BACKLOG = 128
 _CHUNK = 65536
 _FLUSH_S = 10
@@ -39,20 +45,29 @@ class Listeners:
             listener.close()
 
 
-def listen(place: Place) -> Listeners:
-    """Open the router's listeners. A socket stays in the namespace it was made in, whoever uses it."""
+async def listen(place: Place) -> Listeners:
+    """Open the router's listeners once its links carry. A socket stays in the namespace it was made in, whoever uses it."""
     result: Future[Listeners] = Future()
     # A thread of its own that ends: one that stayed in the namespace would make later sockets there by mistake.
-    thread = threading.Thread(target=_listen_inside, args=(place, result), name=f"listen-{place.index}", daemon=True)
-    thread.start()
-    thread.join()
-    return result.result()
+    threading.Thread(target=_listen_inside, args=(place, result), name=f"listen-{place.index}", daemon=True).start()
+    try:
+        return await asyncio.shield(asyncio.wrap_future(result))
+    except asyncio.CancelledError:
+        result.add_done_callback(_close_unused)
+        raise
+
+
+def _close_unused(result: Future[Listeners]) -> None:
+    if result.exception() is None:
+        result.result().close()
 
 
 def _listen_inside(place: Place, result: Future[Listeners]) -> None:
     opened: list[socket.socket] = []
     try:
+        _wait_until_running(place.link)
         _enter(place)
+        _wait_until_running("up", "down")
         gateway = str(GUEST_GATEWAY)
         for kind, port in (
             (socket.SOCK_DGRAM, DNS_PORT),
@@ -72,6 +87,18 @@ def _listen_inside(place: Place, result: Future[Listeners]) -> None:
         for listener in opened:
             listener.close()
         result.set_exception(error)
+
+
+def _wait_until_running(*links: str) -> None:
+    """The kernel turns a link on a moment after its peer is up; what is sent before is lost, and asked for a second later."""
+    deadline = time.monotonic() + _RUNNING_S
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        for link in links:
+            request = struct.pack("16sh22x", link.encode(), 0)
+            while not struct.unpack("16xh22x", fcntl.ioctl(probe, _SIOCGIFFLAGS, request))[0] & _IFF_RUNNING:
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"the network link {link} did not come up in {_RUNNING_S} s")
+                time.sleep(0.001)
 
 
 def _enter(place: Place) -> None:

@@ -321,7 +321,7 @@ async def test_an_id_that_is_a_path_is_refused(bench: Bench) -> None:
 @real_runtimes
 async def test_a_program_that_is_not_installed_is_named_with_what_to_install(bench: Bench) -> None:
     runtime = RUNTIMES[bench.runtime.name](bench.data_dir, bench.instance, program="no-such-program")
-    with pytest.raises(Unavailable, match="'no-such-program'.*apt-get install"):
+    with pytest.raises(Unavailable, match=r"'no-such-program'.*apt-get install"):
         await runtime.check()
 
 

@@ -19,6 +19,7 @@ MAX_BUFFER = 512 * 1024  # stop reading from a client that sends faster than its
 MAX_DISCARD = 1024 * 1024  # an unread body up to this size is skipped to keep the connection
 IDLE_SECONDS = 640.0
 HEAD_SECONDS = 30.0
+LINGER_SECONDS = 2.0
 
 REASONS = {
     100: "Continue", 200: "OK", 201: "Created", 204: "No Content", 206: "Partial Content", 304: "Not Modified",
@@ -175,6 +176,7 @@ class Connection(asyncio.Protocol):
         try:
             while await self._serve_one():
                 pass
+            await self._linger()
             self.transport.close()
         except Disconnected:
             self.transport.abort()
@@ -183,6 +185,19 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # the last line of defence: one broken connection never ends the daemon
             self._report("a connection failed", error)
             self.transport.abort()
+
+    async def _linger(self) -> None:
+        """Let a client that is still sending read the answer: closing at once would tear it from its hands."""
+        if self._eof:
+            return
+        self.transport.write_eof()
+        try:
+            async with asyncio.timeout(LINGER_SECONDS):
+                while True:
+                    self._buffer.clear()
+                    await self.more()
+        except (TimeoutError, Disconnected):
+            pass
 
     async def _serve_one(self) -> bool:
         """Serve one request; true if the connection can carry another one."""

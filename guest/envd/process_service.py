@@ -132,6 +132,8 @@ class ProcessService:
         except BadPath as error:
             raise ConnectError("invalid_argument", str(error)) from error
         if not os.path.exists(directory):
+            if directory == user.home and not path:
+                return "/"  # as login does for a user whose home was never made
             raise ConnectError("invalid_argument", f"cwd '{directory}' does not exist")
         return directory
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.api.doors import EMPTY_DATABASE, Doors, open_doors
 
 from sandlot.engine.store import Database
-from tests.api.doors import EMPTY_DATABASE, Doors, open_doors
 
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

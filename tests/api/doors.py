@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.fakes import FakeNode
 
 from sandlot.engine.access import Access
 from sandlot.engine.api.app import build_app
@@ -25,7 +26,6 @@ from sandlot.engine.request import Limits
 from sandlot.engine.routing import Routes
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
 from sandlot.telemetry import Telemetry, Watched
-from tests.fakes import FakeNode
 
 ENVD_VERSION = "0.6.13"
 EMPTY_DATABASE: list[Path] = []  # set by conftest

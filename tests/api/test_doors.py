@@ -8,11 +8,12 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.api.doors import Doors, head_of, open_doors, raw_service
+from tests.fakes import FakeNode
 
 from sandlot.engine import errors as engine_errors
 from sandlot.engine.api.errors import STATUS, describe, status_of
-from sandlot.engine.errors import EngineError
-from tests.api.doors import Doors, open_doors
+from sandlot.engine.errors import EngineError, MachineFailed, Unavailable
 
 
 def test_every_error_of_the_engine_has_a_status() -> None:
@@ -213,27 +214,22 @@ async def test_pages_of_templates(doors: Doors) -> None:
         assert [row["templateID"] for row in rest.json()] == ["t2"] and "x-next-token" not in rest.headers
 
 
-async def test_a_failure_of_the_host_is_a_clear_500(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandlot.engine.errors import MachineFailed, Unavailable
-    from tests.fakes import FakeNode
-
+@pytest.mark.parametrize(
+    ("error", "status"), [(MachineFailed("out of slots"), 500), (Unavailable("no runsc"), 503), (KeyError("x"), 500)]
+)
+async def test_a_failure_of_the_host_is_clear(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
     async def fail(self: FakeNode, new: object) -> None:
         raise error
 
     monkeypatch.setattr(FakeNode, "start", fail)
     async with doors.client() as client:
-        for error, status in (
-            (MachineFailed("out of slots"), 500),
-            (Unavailable("no runsc"), 503),
-            (KeyError("x"), 500),
-        ):
-            response = await client.post("/v2/sandboxes", json={"templateID": "base"})
-            assert response.status_code == response.json()["code"] == status
+        response = await client.post("/v2/sandboxes", json={"templateID": "base"})
+        assert response.status_code == response.json()["code"] == status
 
 
 async def test_open_streams_do_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
-    from tests.api.doors import head_of, raw_service
-
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head_of(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")

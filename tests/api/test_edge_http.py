@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 import uvloop
+from tests.api.doors import Doors, head_of, open_doors, raw_service, service, until
 
 from sandlot.engine.model import ENVD_PORT
-from tests.api.doors import Doors, head_of, open_doors, raw_service, service, until
 
 CHUNK = bytes(range(256)) * 256  # 64 KiB
 
@@ -255,7 +255,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(doors: Doors, sandbox: st
 
     async with raw_service(silent) as port:
         doors.ports[8000] = port
-        reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
+        _reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
         writer.write(request(doors, sandbox, "GET / HTTP/1.1"))
         await until(lambda: doors.edge.open_connections(sandbox) == 1)
         writer.close()
@@ -274,7 +274,7 @@ async def test_half_an_upload_is_never_taken_for_a_whole_one(doors: Doors, sandb
 
     async with raw_service(receive_all) as port:
         doors.ports[8000] = port
-        reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
+        _reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
         writer.write(request(doors, sandbox, "POST / HTTP/1.1", "Transfer-Encoding: chunked") + b"4\r\nhalf\r\n")
         await until(lambda: doors.edge.open_connections(sandbox) == 1)
         await asyncio.sleep(0.05)
@@ -521,9 +521,10 @@ async def test_a_broken_answer_is_a_bad_gateway(doors: Doors, sandbox: str, answ
 
 
 async def test_https_ports_are_dialled_with_tls(doors: Doors, tmp_path: Path) -> None:
+    from tests.api.doors import serving
+
     from sandlot.engine.api.server import build_server
     from sandlot.tls import certificate_for
-    from tests.api.doors import serving
 
     certificate = certificate_for("inside.test", tmp_path / "tls")
     sandbox = (await doors.create(network={"httpsPorts": [8443]}))["sandboxID"]

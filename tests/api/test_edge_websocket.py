@@ -7,10 +7,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.api.doors import Doors, head_of, raw_service, service, until
 from yarl import URL
 
 from sandlot.engine.model import ENVD_PORT
-from tests.api.doors import Doors, head_of, raw_service, service, until
 
 
 class Echo:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api.doors import Doors, now, open_doors
 
 from sandlot.engine.model import LogEntry
-from tests.api.doors import Doors, now, open_doors
 
 
 async def test_a_sandbox_is_created_found_and_killed(doors: Doors) -> None:

@@ -169,8 +169,11 @@ async def test_a_second_request_on_the_connection_cannot_name_another_host(slots
     "request_head",
     [
         b"GET http://api.example.com/ HTTP/1.1\r\nHost: www.example.com\r\n\r\n",
+        b"GET http://www.example.com:x@api.example.com/ HTTP/1.1\r\nHost: www.example.com\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: www.example.com\r\nHost: api.example.com\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: 1\r\n Host: api.example.com\r\nHost: www.example.com\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: www.example.com\r\nHost : api.example.com\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: www.example.com\r\nX: 1\nHost: api.example.com\r\n\r\n",
         b"CONNECT www.example.com:443 HTTP/1.1\r\nHost: www.example.com\r\n\r\n",
         b"GET / HTTP/1.1\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

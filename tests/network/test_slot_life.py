@@ -50,6 +50,7 @@ def crashed_server(data_dir: Path, instance: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SERVER, str(data_dir), instance, str(POOL), DNS, OTHER],
         env={**os.environ, "PYTHONPATH": "src"},
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         timeout=30,

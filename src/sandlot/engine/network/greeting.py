@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 MAX_BYTES = 32768
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
-_UNTIL_UPGRADE = re.compile(rb"(?im)^upgrade[ \t]*:")
+_UPGRADE = re.compile(rb"(?im)^upgrade[ \t]*:")
+_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
 _CONNECTION = re.compile(rb"(?im)^(?:proxy-)?connection[ \t]*:[^\r\n]*\r?\n")
 
 
@@ -72,30 +73,26 @@ def _read_http(data: bytes) -> Greeting | None:
         if len(data) > 8 and b" " not in data[:32]:
             raise Unreadable("not an HTTP request")
         return None
-    lines = head.split(b"\r\n")
-    request = re.fullmatch(rb"([A-Z]{1,32}) (\S+) HTTP/1\.[01]", lines[0])
-    hosts = [value for line in lines[1:] for key, _, value in [line.partition(b":")] if key.lower() == b"host"]
-    # A folded or bare-newline header could be read as another Host by the server than by us.
-    if (
-        not request
-        or request[1] == b"CONNECT"
-        or len(hosts) != 1
-        or b"\n" in head.replace(b"\r\n", b"")
-        or b"\r" in head.replace(b"\r\n", b"")
-    ):
-        raise Unreadable("not an HTTP/1 request with one Host")
-    if any(line[:1] in (b" ", b"\t") for line in lines[1:]):
-        raise Unreadable("a folded header")
+    request, *headers = head.split(b"\r\n")
+    asked = re.fullmatch(rb"([A-Z]{1,32}) (\S+) HTTP/1\.[01]", request)
+    if not asked or asked[1] == b"CONNECT":
+        raise Unreadable("not an HTTP/1 request")
+    # What a lenient server could read as another header than we do (folds, bare newlines, `Host :`) is refused.
+    if not all(map(_HEADER.fullmatch, headers)):
+        raise Unreadable("a malformed header")
+    hosts = [value for key, _, value in (line.partition(b":") for line in headers) if key.lower() == b"host"]
+    if len(hosts) != 1:
+        raise Unreadable("not exactly one Host")
     name = _host_name(hosts[0].strip().rsplit(b":", 1)[0])
-    target = re.match(rb"(?i)[a-z][a-z0-9+.-]*://([^/?#:]*)", request[2])
-    if target and _host_name(target[1]) != name:
+    target = re.match(rb"(?i)[a-z][a-z0-9+.-]*://([^/?#]*)", asked[2])
+    if target and _host_name(re.sub(rb":\d*$", b"", target[1])) != name:
         raise Unreadable("a request target that is not its Host")
     return Greeting(name, _once(head) + end + rest)
 
 
 def _once(head: bytes) -> bytes:
     """The same request, to be the only one on its connection: a later one could name somebody else at the same address."""
-    if _UNTIL_UPGRADE.search(head):
+    if _UPGRADE.search(head):
         return head
     return _CONNECTION.sub(b"", head + b"\r\n").removesuffix(b"\r\n") + b"\r\nConnection: close"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from sandlot.engine.processes import CommandFailed
 log = logging.getLogger(__name__)
 
 _OPEN = Rules()  # what a fresh slot's router enforces before anybody says more
+
+_FIREWALLS_S = 30
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Slots:
         self._next = 0
         self._refilling: asyncio.Task[None] | None = None
         self._is_open = False
+        self._firewalls_seen_at = 0.0
 
     @property
     def ready(self) -> int:
@@ -71,6 +75,7 @@ class Slots:
         await kernel.enable_forwarding()
         await kernel.load_host_rules(rules.host_rules(self._instance, self._block, self._pool, self._opened))
         await kernel.pass_foreign_firewalls(self._instance)
+        self._firewalls_seen_at = time.monotonic()
         await self._repair()
         self._is_open = True
         await self._make_ready(self._warm - len(self._ready))
@@ -223,6 +228,9 @@ class Slots:
         try:
             while (missing := self._warm - len(self._ready)) > 0:
                 await self._make_ready(missing)
+            if time.monotonic() - self._firewalls_seen_at > _FIREWALLS_S:  # Docker may have been started since
+                await kernel.pass_foreign_firewalls(self._instance)
+                self._firewalls_seen_at = time.monotonic()
         except NoCapacity:
             pass
         except EngineError as error:

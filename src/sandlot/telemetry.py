@@ -90,7 +90,8 @@ def configure_logging(
     server.setLevel(logging.WARNING)  # below that it logs WebSocket addresses, with what is in their queries
     server.filters[:] = [_Quiet()]
     logging.getLogger("uvicorn.access").disabled = True
-    logging.getLogger("aiosqlite").setLevel(logging.WARNING)
+    for chatty in ("aiosqlite", "asyncio", "httpx", "httpcore"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     return handler
 
 

@@ -11,6 +11,7 @@ import sys
 
 from envd import PORT, VERSION, connect, logs
 from envd.codecs import Undecodable, parse_json
+from envd.elevation import Elevation
 from envd.files import Files
 from envd.filesystem_service import FilesystemService
 from envd.http import Connection, Disconnected, HttpError, cors_preflight
@@ -37,6 +38,7 @@ class Daemon:
     def __init__(self, state: State) -> None:
         self._state = state
         self.processes = Processes()
+        self.elevation = Elevation(state.users, self.processes, f"{state.run_dir}/sudo.sock")
         files = Files(state)
         filesystem = FilesystemService(state)
         service = ProcessService(self.processes, state)
@@ -128,6 +130,7 @@ async def serve(host: str, port: int, state: State) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGCHLD, daemon.processes.reap)
+    daemon.elevation.open()
     # asyncio turns Nagle off only for sockets that say they are TCP.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -275,6 +275,7 @@ class Processes:
 
     def __init__(self) -> None:
         self._live: dict[int, Process] = {}
+        self._watched: dict[int, Callable[[int], None]] = {}  # children that are no processes of the API
         self._ended: dict[int, tuple[str | None, Message]] = {}
         self._expose = spawning.protect_from_oom()
 
@@ -349,6 +350,12 @@ class Processes:
             process = self._live.get(pid)
             if process is not None:
                 process.exited(status)
+            elif pid in self._watched:
+                self._watched.pop(pid)(status)
+
+    def watch(self, pid: int, ended: Callable[[int], None]) -> None:
+        """Tell `ended` the wait status of a child that was started elsewhere. Call before the event loop runs again."""
+        self._watched[pid] = ended
 
     def end_all(self) -> None:
         for process in self:

@@ -72,6 +72,10 @@ class _Logger:
         self.error(message, *args, **kwargs)
 
 
+def _is_coroutine_function(function: object) -> bool:
+    return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & 0x80)
+
+
 def _module(name: str, **attributes: object) -> None:
     if name not in sys.modules:
         module = ModuleType(name)
@@ -91,7 +95,7 @@ def install(report: Callable[[str], None]) -> None:
     logger = _Logger(report)
     annotation = _Annotation()
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # None makes `import ssl` raise ImportError
-    _late("inspect")
+    _late("inspect", iscoroutinefunction=_is_coroutine_function)
     _late("traceback", extract_stack=lambda *args, **kwargs: [])
     _late("linecache")
     _late("subprocess", PIPE=-1, STDOUT=-2, DEVNULL=-3)

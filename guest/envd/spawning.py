@@ -63,6 +63,11 @@ def spawn_piped(launch: Launch, with_stdin: bool) -> tuple[int, int | None, int,
     return pid, stdin_write if with_stdin else None, stdout_read, stderr_read
 
 
+def spawn_on(launch: Launch, stdin: int, stdout: int, stderr: int) -> int:
+    """Start on descriptors that somebody else has: the pid. Raises OSError."""
+    return _fork_exec(launch, stdin, stdout, stderr)
+
+
 def _pipe(opened: list[int]) -> tuple[int, int]:
     pair = os.pipe2(os.O_CLOEXEC)
     opened.extend(pair)

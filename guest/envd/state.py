@@ -59,6 +59,10 @@ class State:
         """Compare secrets without telling, by the time it takes, how much of them is right."""
         return compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode("utf-8", "surrogateescape"))
 
+    @property
+    def run_dir(self) -> str:
+        return self._run_dir
+
     def environment(self) -> dict[str, str]:
         """The variables every command gets; what identifies the sandbox cannot be overridden by its creator."""
         return {**self._user_env, **self._own_env}

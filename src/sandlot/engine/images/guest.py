@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import marshal
 import py_compile
 import re
 import shutil
@@ -24,10 +25,14 @@ from sandlot.engine.errors import Unavailable
 from sandlot.engine.processes import CommandFailed, run
 
 GUEST_MOUNT = "/.sandlot"
-GUEST_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+# Fixed, so that neither locales nor time zones are looked up in the image.
+GUEST_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LC_ALL": "C",
+    "TZ": "UTC0",
+}
 
-_LAYOUT = 1  # raise when the way of assembling changes, so that older results are not reused
-_START = "from envd.__main__ import run; run()"
+_LAYOUT = 2  # raise when the way of assembling changes, so that older results are not reused
 _PRELOAD = b"/etc/ld.so.preload"
 
 # What the daemon imports only when it is needed, and what the stand-ins for heavy modules load if something unforeseen happens.
@@ -47,18 +52,29 @@ _IMPORTED_LATE = (
     "typing",
     "zlib",
 )
-_LIST_MODULES = """
-import json, pkgutil, sys
+# Both print a map of module names to files: what a plain start imports, and everything that can be needed.
+_LIST_START = """
+import sys
 version, sources, late = sys.argv[1:]
 if version != "%d.%d" % sys.version_info[:2]:
     sys.exit("it must be Python " + version + ", as the server's own")
-sys.modules["ssl"] = None
 sys.path.insert(0, sources)
+from envd import slim
+slim.install(print)
+import envd.__main__, envd.daemon
+found = {name: getattr(module, "__file__", None) for name, module in sys.modules.items() if type(module) is type(sys)}
+import json
+print(json.dumps({name: path for name, path in found.items() if path}))
+"""
+_LIST_ALL = """
+import json, pkgutil, sys
+version, sources, late = sys.argv[1:]
+sys.path.insert(0, sources)
+sys.modules["ssl"] = None
 import envd
 for name in [*json.loads(late), *("envd." + each.name for each in pkgutil.iter_modules(envd.__path__))]:
-    if name != "envd.__main__":
-        __import__(name)
-for name in ("_sha2", "_sha256"):  # the older and the newer home of one function
+    __import__(name)
+for name in ("_sha2", "_sha256"):  # the newer and the older home of one function
     try:
         __import__(name)
     except ImportError:
@@ -83,8 +99,7 @@ def guest_argv(*options: str) -> tuple[str, ...]:
         "-B",
         "-X",
         "utf8",
-        "-c",
-        _START,
+        f"{library}/python{sysconfig.get_python_version()}/start.pyc",
         *options,
     )
 
@@ -159,41 +174,70 @@ def _digest(python: Path, sources: Path) -> str:
 
 async def _assemble(target: Path, python: Path, sources: Path) -> None:
     version = sysconfig.get_python_version()
+    arguments = (version, str(sources), json.dumps(_IMPORTED_LATE))
     try:
-        listing = await run(
-            str(python), "-I", "-S", "-c", _LIST_MODULES, version, str(sources), json.dumps(_IMPORTED_LATE)
-        )
+        at_start = json.loads((await run(str(python), "-I", "-S", "-c", _LIST_START, *arguments)).stdout)
+        later = json.loads((await run(str(python), "-I", "-S", "-c", _LIST_ALL, *arguments)).stdout)
     except CommandFailed as error:
         raise Unavailable(f"{python} cannot run envd: {error}") from error
-    modules = {name: Path(path) for name, path in json.loads(listing.stdout).items()}
+    modules = {name: Path(path) for name, path in {**later, **at_start}.items()}
     library = target / "lib" / f"python{version}"
     (library / "lib-dynload").mkdir(parents=True)
     (target / "bin").mkdir()
     shutil.copy(python, target / "bin" / "python3")
-    extensions = list(_place_modules(modules, sources, library))
+    _write_sudo(target / "bin" / "sudo")
+    extensions = list(_place_modules(modules, library))
+    _compile("start", sources / "envd" / "bundle.py", library / "start.pyc")
+    _bundle(at_start, modules, library)
     await _place_libraries([python, *extensions], loader(python), target / "lib")
 
 
-def _place_modules(modules: dict[str, Path], sources: Path, library: Path) -> Iterator[Path]:
+def _write_sudo(path: Path) -> None:
+    """The stand-in for sudo, which gVisor machines find instead of the image's own."""
+    interpreter = " ".join(guest_argv()[: guest_argv().index("-c")])
+    path.write_text(f'#!/bin/sh\nexec {interpreter} -c "from envd.sudo import run; run()" "$@"\n')
+    path.chmod(0o755)
+
+
+def _place_modules(modules: dict[str, Path], library: Path) -> Iterator[Path]:
     """Compile modules into `library` and copy extension modules; yield the originals of the latter."""
-    modules["envd.__main__"] = sources / "envd" / "__main__.py"
     for name, path in sorted(modules.items()):
         if path.suffix == ".so":
             shutil.copy(path, library / "lib-dynload" / path.name)
             yield path
-            continue
-        place = library.joinpath(*name.split("."))
-        if path.name == "__init__.py":
-            place = place / "__init__"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        py_compile.compile(
-            str(path),
-            cfile=f"{place}.pyc",
-            dfile=f"{name}.py",
-            doraise=True,
-            optimize=2,
-            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-        )
+        else:
+            _compile(name, path, _compiled(name, path, library))
+
+
+def _compiled(name: str, path: Path, library: Path) -> Path:
+    """Where the import system looks for a module that has no source."""
+    place = library.joinpath(*name.split("."))
+    return place / "__init__.pyc" if path.name == "__init__.py" else place.with_name(f"{place.name}.pyc")
+
+
+def _compile(name: str, path: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    py_compile.compile(
+        str(path),
+        cfile=str(place),
+        dfile=f"{name}.py",
+        doraise=True,
+        optimize=2,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+
+
+def _bundle(names: Iterable[str], modules: dict[str, Path], library: Path) -> None:
+    """Put what a start needs into the one file that `envd/bundle.py` reads."""
+    bundle: dict[str, tuple[int, bytes | str]] = {}
+    for name in names:
+        path = modules[name]
+        if path.suffix == ".so":
+            bundle[name] = (2, path.name)
+        else:
+            code = _compiled(name, path, library).read_bytes()[16:]  # without the header of the file format
+            bundle[name] = (1 if path.name == "__init__.py" else 0, code)
+    (library / "bundle").write_bytes(marshal.dumps(bundle))
 
 
 async def _place_libraries(programs: Iterable[Path], loader_path: Path, library: Path) -> None:

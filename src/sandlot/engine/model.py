@@ -114,6 +114,9 @@ class Template:
     public: bool = False
     recipe_digest: str = ""  # what it was built from; a new recipe gives a new digest
     envd_version: str = ""
+    checkpoint: str | None = None  # a snapshot: the machine state that its sandboxes begin with
+    source: str | None = None  # a snapshot: the sandbox it was taken of
+    node: str | None = None  # a snapshot: the node that has the checkpoint
     spawn_count: int = 0
     last_spawned_at: datetime | None = None
 
@@ -188,6 +191,25 @@ class MachineSpec:
     hostname: str
     argv: tuple[str, ...]  # what runs as the first process: envd
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    boot_id: str | None = None  # what the guest's kernel says of this boot; None: whatever it says by itself
+    checkpoint: Path | None = None  # begin with this state, written by the same runtime's `capture`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A machine's state on a node's disk: enough to start machines from, on this node, with nothing else remembered."""
+
+    name: str  # the paused sandbox's id, or the snapshot's
+    runtime: str
+    program: str  # what wrote it, by content: only the same program reads it
+    mode: PauseMode
+    guest: str  # the guest runtime inside it, by digest
+    layers: tuple[str, ...]
+    resources: Resources
+    boot_id: str
+    envd_token: str | None  # what its daemon believes; it takes a new identity only from who knows this
+    created_at: datetime
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +262,8 @@ class NewMachine:
     network: NetworkPolicy
     envd_token: str | None
     env_vars: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    checkpoint: str | None = None  # begin with this state; the template's layers then do not matter
+    memory: bool = True  # False: only the files of that state, on a fresh boot
 
 
 GUEST_MOUNT = "/.sandlot"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandlot.engine.model import (
+    Checkpoint,
     Exit,
     Instance,
     Isolation,
@@ -16,6 +18,7 @@ from sandlot.engine.model import (
     MachineSpec,
     NetworkPolicy,
     NewMachine,
+    PauseMode,
     Sandbox,
     Slot,
     State,
@@ -63,6 +66,23 @@ class Freezing(Protocol):
     async def thaw(self, instance: Instance) -> None: ...
 
 
+@runtime_checkable
+class Capturing(Protocol):
+    """The ability to write a machine's state to disk, for `start` to begin with (`MachineSpec.checkpoint`)."""
+
+    captures_memory: bool  # False: files alone
+
+    async def program(self) -> str:
+        """What will read and write state now, by content. Earlier programs are kept for as long as state needs them."""
+
+    async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
+        """Write the machine's state into the new directory `into`. The machine goes on, unharmed, also on failure.
+
+        `final`: the machine is stopped right after, so what is written may share the machine's own disk.
+        Connections into the machine must have been closed before. Raises `MachineFailed`.
+        """
+
+
 class Network(Protocol):
     """Gives machines a place on the network and enforces their policy there."""
 
@@ -107,6 +127,24 @@ class Node(Protocol):
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
         """Free what belongs to no sandbox in `keep` (machines, slots, mounts, cgroups, directories); say what was freed."""
+
+    async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
+        """Take the machine off the host and keep its state, all of it or its files. On failure the machine goes on.
+
+        Raises `InvalidRequest` if its runtime cannot, `NoCapacity` if there is no room for the state.
+        """
+
+    async def resume(self, new: NewMachine) -> Machine:
+        """The paused machine again. On failure it stays paused. Raises `Unavailable` if its state is not usable."""
+
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool) -> Checkpoint:
+        """Keep the state of a running machine under a name; the machine goes on."""
+
+    async def checkpoints(self) -> Mapping[str, Checkpoint]:
+        """The states this node has, by name."""
+
+    async def discard(self, name: str) -> None:
+        """Delete a state. Machines that began with it are not touched. Idempotent."""
 
     async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None: ...
 
@@ -162,7 +200,19 @@ class TemplateStore(Protocol):
     async def resolve(self, team_id: str | None, ref: str) -> Template | None:
         """By id, or by name; a team's own before a built-in or public one."""
 
-    async def list(self, team_id: str | None) -> Sequence[Template]: ...
+    async def list(self, team_id: str | None) -> Sequence[Template]:
+        """Templates a team sees; no snapshots."""
+
+    async def snapshots(
+        self,
+        team_id: str | None,
+        *,
+        source: str | None = None,
+        name: str | None = None,  # id or name
+        limit: int | None = None,
+        after: tuple[datetime, str] | None = None,  # (created_at, id) of the last one already seen
+    ) -> Sequence[Template]:
+        """Snapshots, newest first."""
 
     async def delete(self, template_id: str) -> bool: ...
 

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, St
 
 from sandlot.engine.store.columns import Json, UtcTime
 
-REVISION = "0001"  # the newest migration: a database that has it needs no look at the migrations at all
+REVISION = "0002"  # the newest migration: a database that has it needs no look at the migrations at all
 
 metadata = MetaData()
 
@@ -53,6 +53,9 @@ templates = Table(
     Column("public", Boolean, nullable=False),
     Column("recipe_digest", String, nullable=False),
     Column("envd_version", String, nullable=False),
+    Column("checkpoint", String),
+    Column("source", String),
+    Column("node", String),
     Column("spawn_count", Integer, nullable=False),
     Column("last_spawned_at", UtcTime),
     Index("templates_team_name", "team_id", "name", unique=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, tuple_, update
 
 from sandlot.engine.model import Template
 from sandlot.engine.store import records
@@ -37,9 +37,38 @@ class SqlTemplates:
             return records.template(row) if row is not None else None
 
     async def list(self, team_id: str | None) -> Sequence[Template]:
-        query = select(templates).where(_visible_to(team_id)).order_by(templates.c.name, templates.c.id)
+        query = (
+            select(templates)
+            .where(_visible_to(team_id), templates.c.checkpoint.is_(None))
+            .order_by(templates.c.name, templates.c.id)
+        )
         async with self._database.read("read templates") as connection:
             return [records.template(row) for row in (await connection.execute(query)).mappings()]
+
+    async def snapshots(
+        self,
+        team_id: str | None,
+        *,
+        source: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        after: tuple[datetime, str] | None = None,
+    ) -> Sequence[Template]:
+        query = (
+            select(templates)
+            .where(templates.c.checkpoint.is_not(None))
+            .order_by(templates.c.created_at.desc(), templates.c.id.desc())
+        )
+        if team_id is not None:
+            query = query.where(templates.c.team_id == team_id)
+        if source is not None:
+            query = query.where(templates.c.source == source)
+        if name is not None:
+            query = query.where(or_(templates.c.id == name, templates.c.name == name))
+        if after is not None:
+            query = query.where(tuple_(templates.c.created_at, templates.c.id) < after)
+        async with self._database.read("read snapshots") as connection:
+            return [records.template(row) for row in (await connection.execute(query.limit(limit))).mappings()]
 
     async def delete(self, template_id: str) -> bool:
         async with self._database.write("delete a template") as connection:

@@ -16,6 +16,7 @@ import pytest
 import uvloop
 from tests.api.doors import Doors, head_of, open_doors, raw_service, service, until
 
+from sandlot.engine.errors import GuestUnresponsive, Unavailable
 from sandlot.engine.model import ENVD_PORT
 
 CHUNK = bytes(range(256)) * 256  # 64 KiB
@@ -535,19 +536,47 @@ async def test_https_ports_are_dialled_with_tls(doors: Doors, tmp_path: Path) ->
         assert (await client.get("/s", headers=doors.route(sandbox, 8444))).status_code == 502  # plain HTTP to TLS
 
 
-async def test_other_upgrades_are_refused_and_an_offer_of_h2c_is_ignored(doors: Doors, sandbox: str) -> None:
+async def test_other_upgrades_are_refused(doors: Doors, sandbox: str) -> None:
     async with service(echo) as port:
         doors.ports[8000] = port
-        line = "GET / HTTP/1.1"
-        odd = request(doors, sandbox, line, "Connection: Upgrade", "Upgrade: tls/1.0", close=False)
-        assert b"501" in await raw(doors, odd, until_close=False)
-        offer = request(
-            doors,
-            sandbox,
-            line,
-            "Connection: Upgrade, HTTP2-Settings",
-            "Upgrade: h2c",
-            "HTTP2-Settings: AA",
-            close=False,
-        )
-        assert b"200 OK" in await raw(doors, offer, until_close=False)
+        headers = ("Connection: Upgrade", "Upgrade: tls/1.0", "Content-Length: 2")
+        answer = await raw(doors, request(doors, sandbox, "POST / HTTP/1.1", *headers, close=False) + b"hi")
+    assert answer.startswith(b"HTTP/1.1 501") and b"connection: close" in answer
+
+
+async def test_an_offer_of_http_2_is_ignored(doors: Doors, sandbox: str) -> None:
+    async with service(echo) as port:
+        doors.ports[8000] = port
+        offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AA", "Content-Length: 16")
+        first = request(doors, sandbox, "POST / HTTP/1.1", *offer, close=False) + b"\r\nUpgrade: h2c\r\n"
+        answer = await raw(doors, first + request(doors, sandbox, "GET /second HTTP/1.1"))
+    assert answer.count(b"HTTP/1.1 200 OK") == 2 and b'"size": 16' in answer and b"/second" in answer
+    assert hashlib.sha256(b"\r\nUpgrade: h2c\r\n").hexdigest().encode() in answer  # the body is left alone
+    assert b"h2c" not in answer and b"x-offer" not in answer
+
+
+async def test_two_hosts_are_one_too_many(doors: Doors, sandbox: str) -> None:
+    answer = await raw(doors, request(doors, sandbox, "GET / HTTP/1.1", f"Host: 80-{sandbox}.localhost"))
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+async def test_a_relay_that_cannot_be_asked_is_a_closed_port(
+    doors: Doors, sandbox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(sandbox_id: str, port: int) -> int | None:
+        raise GuestUnresponsive("envd does not answer")
+
+    monkeypatch.setattr(doors.edge._ways, "_relay", silent)
+    async with doors.client(key=None) as client:
+        response = await client.get("/", headers=doors.route(sandbox, 8000))
+        assert response.status_code == 502 and "port is not open" in response.json()["message"]
+
+
+async def test_a_store_that_is_away_is_a_503(doors: Doors, sandbox: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(sandbox_id: str) -> None:
+        raise Unavailable("the database cannot be reached")
+
+    monkeypatch.setattr(doors.edge._routes, "_find", away)
+    async with doors.client(key=None) as client:
+        response = await client.get("/", headers=doors.route("iother0000", 8000))
+        assert response.status_code == 503 and "database" in response.json()["message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ HEAD_S = 60.0
 KEEP_ALIVE_S = 330  # SDKs keep idle connections for 300 s; the one who closes first must be the client
 WEBSOCKET_LIMIT = 32 << 20
 SHUTDOWN_S = 5
+_OFFER = re.compile(rb"\r\nupgrade:([ \t]*h2c[ \t]*\r\n)", re.IGNORECASE)
 
 
 class Http(HttpToolsProtocol):
@@ -40,6 +42,8 @@ class Http(HttpToolsProtocol):
             self._active.message_event.set()
 
     def data_received(self, data: bytes) -> None:
+        if self._in_head and b"h2c" in data:
+            data = _without_offer(data)
         super().data_received(data)
         if self._in_head and self.parser is not None:
             self._head_bytes += len(data)
@@ -56,6 +60,11 @@ class Http(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "this is not a valid HTTP/1.1 request")
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The parser reads nothing more on this connection, not even this request's body: answer, then hang up."""
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._active = cycle
@@ -74,7 +83,8 @@ class Http(HttpToolsProtocol):
 
     def _late(self) -> None:
         self._timer = None
-        if not self.transport.is_closing():
+        answering = self._active is not None and not self._active.response_complete
+        if not answering and not self.transport.is_closing():
             self.transport.close()
 
     def _refuse(self, status: int, message: str) -> None:
@@ -86,6 +96,12 @@ class Http(HttpToolsProtocol):
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+
+
+def _without_offer(data: bytes) -> bytes:
+    """Rename the offer of HTTP/2 that some clients send with every request: the parser would stop reading at it."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _OFFER.sub(rb"\r\nx-offer:\1", head + end) + rest
 
 
 class Server(uvicorn.Server):

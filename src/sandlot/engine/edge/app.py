@@ -14,13 +14,12 @@ from sandlot.engine.edge.http import pass_http
 from sandlot.engine.edge.passage import Dial, Draining, Relay, TooManyConnections, Ways
 from sandlot.engine.edge.types import App, RawHeaders, Receive, Scope, Send
 from sandlot.engine.edge.websocket import pass_websocket
-from sandlot.engine.errors import InvalidRequest
+from sandlot.engine.errors import EngineError, InvalidRequest
 from sandlot.engine.model import ENVD_PORT, Sandbox, State
 from sandlot.engine.routing import ID_HEADER, PORT_HEADER, Routes, Target, is_internal, parse_target
 
 MOST_CONNECTIONS = 1000
 OPERATIONS = {"GET": "read", "HEAD": "read", "POST": "write"}
-IGNORED_UPGRADES = (b"h2c", b"websocket")  # h2c: offered by some clients on every request, and theirs to do without
 TRANSITIONS = frozenset({State.PAUSING, State.RESUMING})
 
 
@@ -69,13 +68,14 @@ class Edge:
             return
         try:
             target = await self._target(scope)
-        except InvalidRequest as error:
-            await self._refuse(Answer(400, str(error)), scope, receive, send)
+            sandbox = await self._routes.sandbox(target.sandbox_id) if target else None
+        except EngineError as error:
+            status = 400 if isinstance(error, InvalidRequest) else 503
+            await self._refuse(Answer(status, str(error)), scope, receive, send)
             return
         if target is None:
             await self._api(scope, receive, send)
             return
-        sandbox = await self._routes.sandbox(target.sandbox_id)
         if sandbox is None:
             await self._refuse(answers.not_found(target.sandbox_id), scope, receive, send)
             return
@@ -90,6 +90,8 @@ class Edge:
         host, routing = "", {}
         for name, value in raw:
             if name == b"host":
+                if host:  # which one counts would be a matter of taste, and of attack
+                    raise InvalidRequest("The request has two Host headers; send one")
                 host = value.decode("latin-1")
             elif name.startswith(b"e2b-sandbox-"):
                 routing[name.decode("latin-1")] = value.decode("latin-1")
@@ -159,6 +161,6 @@ def _check_token(sandbox: Sandbox, given: bytes | None) -> Answer | None:
 
 def _check_upgrade(raw: RawHeaders) -> Answer | None:
     upgrade = header(raw, b"upgrade")
-    if upgrade is None or upgrade.strip().lower() in IGNORED_UPGRADES or b"upgrade" not in connection_tokens(raw):
+    if upgrade is None or upgrade.strip().lower() == b"websocket" or b"upgrade" not in connection_tokens(raw):
         return None
     return Answer(501, "Only WebSocket upgrades pass through here; ask without the Upgrade header")

@@ -23,6 +23,7 @@ HOP_BY_HOP = frozenset(
         b"transfer-encoding",
         b"upgrade",
         b"http2-settings",
+        b"x-offer",  # the server's name for an offer of HTTP/2
     }
 )
 TRAFFIC_TOKEN = b"e2b-traffic-access-token"

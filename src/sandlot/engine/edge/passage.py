@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 
+from sandlot.engine.errors import EngineError
 from sandlot.engine.model import ENVD_PORT, Sandbox
 
 Dial = Callable[[Sandbox, int], tuple[str, int]]
@@ -19,6 +20,7 @@ CONNECT_S = 5.0
 # hardly ever written to a connection that its other end is about to close.
 KEEP_ALIVE_S = 3.0
 RELAY_S = 30.0
+RELAY_ASK_S = 10.0
 MOST_RELAYS = 256
 HEADER_LIMIT = 64 * 1024
 NO_AUTOMATIC_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -159,7 +161,10 @@ class Ways:
         """Ask the machine for a way to a service on its loopback. envd itself is never relayed."""
         if port == ENVD_PORT:
             return None
-        through = await self._relay(sandbox_id, port)
+        try:
+            through = await asyncio.wait_for(self._relay(sandbox_id, port), RELAY_ASK_S)
+        except (EngineError, TimeoutError):  # a daemon that does not answer knows of no open port
+            return None
         if through is not None and 0 < through < 65536:
             way.relay(port, through)
             return through

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
@@ -24,12 +24,14 @@ Restart = Callable[[], Awaitable[Network]]
 async def restart(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Restart]:
     """Starts the network of one host; called again, stops it and starts it anew."""
     host, instance = FakeHost(), secrets.token_hex(3)
+    # Small, to be full soon; by chance, so that test runs side by side do not meet.
+    pool = IPv4Network((int(IPv4Address("10.216.0.0")) + 8 * secrets.randbelow(1 << 13), 29))
     current: list[FakeNetwork | Slots] = []
 
     def make() -> FakeNetwork | Slots:
         if request.param == "fake":
             return FakeNetwork(host, CAPACITY)
-        return Slots(tmp_path, instance, IPv4Network("10.214.255.0/29"), warm=1)
+        return Slots(tmp_path, instance, pool, warm=1)
 
     async def start() -> Network:
         if current:

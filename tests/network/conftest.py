@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,12 @@ from sandlot.engine.network.slots import Slots
 
 POOL = IPv4Network("10.214.0.0/17")
 Open = Callable[..., Awaitable[Slots]]
+
+
+def some_range(prefix: int) -> IPv4Network:
+    """A range that is picked by chance, so that test runs side by side do not meet."""
+    size = 1 << (32 - prefix)
+    return IPv4Network((int(IPv4Address("10.215.0.0")) + size * secrets.randbelow(65536 // size), prefix))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -187,6 +188,26 @@ async def test_packets_with_a_foreign_source_do_not_leave(slots: Slots, world: W
     outside.run("ip", "-n", guest.slot.netns.name, "addr", "add", "203.0.113.77/32", "dev", "eth0")
     assert not await guest.echoes(WEB, source="203.0.113.77")
     assert await guest.echoes(WEB)
+
+
+async def test_a_guest_cannot_fill_the_neighbour_table_of_the_host(slots: Slots) -> None:
+    guest = await guest_with(slots)
+    ours, theirs = bytes.fromhex("025a1d000002"), socket.inet_aton(guest.slot.guest_gateway)
+
+    def claim_addresses() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
+            wire.bind(("eth0", 0))
+            for number in range(400):
+                claimed = bytes([11, 0, number >> 8, number & 255])
+                request = bytes.fromhex("0001080006040001") + ours + claimed + bytes(6) + theirs
+                wire.send(b"\xff" * 6 + ours + b"\x08\x06" + request)
+
+    await guest.do(claim_addresses)
+    assert await guest.echoes(WEB)
+    listed = subprocess.run(
+        ["ip", "-n", Path(router_of(guest)).name, "neigh"], capture_output=True, text=True, check=True
+    ).stdout
+    assert guest.slot.guest_address in listed and "11.0." not in listed
 
 
 async def test_ipv6_goes_nowhere(slots: Slots) -> None:

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
-from tests.network.conftest import POOL, Open
+from tests.network.conftest import POOL, Open, some_range
 from tests.network.test_reach import guest_with
 from tests.network.world import DNS, OTHER, WEB, Guest, World, edge_get
 
@@ -59,14 +59,14 @@ def crashed_server(data_dir: Path, instance: str) -> None:
     assert done.stdout == "ready\n" and done.returncode == -signal.SIGKILL, done.stderr
 
 
-def left_of(instance: str) -> list[str]:
-    """Everything on this host that carries the instance's name."""
+def left_of(instance: str, pool: IPv4Network) -> list[str]:
+    """Everything on this host that carries the instance's name, or fences its addresses."""
     pins = [path.name for path in Path("/run/netns").iterdir()]
     tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout.split()
     rules = subprocess.run(["iptables", "-S"], capture_output=True, text=True, check=False).stdout.splitlines()
     blocks = [path.name for path in block.REGISTRY.iterdir()]
     routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout.splitlines()
-    fences = [f"{instance}: {line}" for line in routes if line.startswith("unreachable 10.214.160.")]
+    fences = [f"{instance}: {line}" for line in routes if str(pool) in line]
     everything: Iterable[str] = (*fences, *pins, *(name for _, name in socket.if_nameindex()), *tables, *rules, *blocks)
     return [name for name in everything if instance in name]
 
@@ -110,7 +110,7 @@ async def test_claims_whose_namespaces_are_gone_are_dropped_on_start(open_slots:
 
 
 async def test_nothing_of_a_former_life_is_left_in_a_slot(world: World, open_slots: Open) -> None:
-    slots = await open_slots(range=IPv4Network("10.214.200.0/31"))  # one slot: the next sandbox gets the same
+    slots = await open_slots(range=some_range(31))  # one slot: the next sandbox gets the same
     guest = await guest_with(slots, NetworkPolicy(allow_internet=False, allow_out=("www.example.com",)))
     first = guest.slot
     wire = await guest.do(lambda: socket.create_connection((WEB, 80), 3))
@@ -132,12 +132,12 @@ async def test_nothing_of_a_former_life_is_left_in_a_slot(world: World, open_slo
 
 
 async def test_destroy_leaves_nothing(open_slots: Open, tmp_path: Path) -> None:
-    instance = secrets.token_hex(3)
-    slots = await open_slots(instance=instance, data_dir=tmp_path, warm=2, range=IPv4Network("10.214.160.0/24"))
+    instance, pool = secrets.token_hex(3), some_range(24)
+    slots = await open_slots(instance=instance, data_dir=tmp_path, warm=2, range=pool)
     await slots.acquire("i1", OPEN)
-    assert left_of(instance)
+    assert len(left_of(instance, pool)) > 5
     await slots.destroy()
-    assert left_of(instance) == [] and not list((tmp_path / "network" / "claims").iterdir())
+    assert left_of(instance, pool) == [] and not list((tmp_path / "network" / "claims").iterdir())
     await slots.destroy()
 
 
@@ -160,20 +160,21 @@ async def test_instances_that_start_at_once_take_different_blocks(open_slots: Op
 async def test_a_block_is_remembered_and_never_one_that_the_host_routes_elsewhere(
     open_slots: Open, tmp_path: Path
 ) -> None:
-    pool, instance = IPv4Network("10.214.240.0/21"), secrets.token_hex(3)
+    pool, instance = some_range(21), secrets.token_hex(3)
+    low, high = pool.subnets(new_prefix=22)
     slots = await open_slots(range=pool, data_dir=tmp_path, instance=instance)
-    first = (await slots.acquire("i1", OPEN)).address
-    assert first == "10.214.240.1"
+    assert (await slots.acquire("i1", OPEN)).address == str(low[1])
     await slots.release("i1")
     await slots.close()
-    subprocess.run(["ip", "route", "add", "blackhole", "10.214.241.0/24"], check=True)
+    route = ["blackhole", str(IPv4Network((low[256], 24)))]
+    subprocess.run(["ip", "route", "add", *route], check=True)
     try:
         moved = await open_slots(range=pool, data_dir=tmp_path, instance=instance)
-        assert (await moved.acquire("i1", OPEN)).address == "10.214.244.1"
+        assert (await moved.acquire("i1", OPEN)).address == str(high[1])
         with pytest.raises(Unavailable, match="SANDLOT_NETWORK_RANGE"):
             await block.take(tmp_path / "other", "ffffff", pool, keep=False)
     finally:
-        subprocess.run(["ip", "route", "del", "blackhole", "10.214.241.0/24"], check=True)
+        subprocess.run(["ip", "route", "del", *route], check=True)
 
 
 async def test_fifty_rounds_leak_nothing(world: World, open_slots: Open) -> None:
@@ -211,9 +212,10 @@ async def test_many_at_once_all_get_a_slot_of_their_own(open_slots: Open) -> Non
     assert not await slots.claims()
 
 
-async def test_an_acquire_that_is_cancelled_leaves_no_claim(open_slots: Open) -> None:
-    slots = await open_slots()
-    for delay in (0, 0.005, 0.015, 0.03):
+async def test_an_acquire_that_is_cancelled_leaves_no_claim_and_no_slot(open_slots: Open) -> None:
+    instance = secrets.token_hex(3)
+    slots = await open_slots(instance=instance)
+    for delay in (0, 0.003, 0.006, 0.01, 0.015, 0.02, 0.03, 0.05):
         task = asyncio.ensure_future(slots.acquire("i1", NetworkPolicy(deny_out=(WEB,))))
         await asyncio.sleep(delay)
         task.cancel()
@@ -221,4 +223,16 @@ async def test_an_acquire_that_is_cancelled_leaves_no_claim(open_slots: Open) ->
         if not task.cancelled():
             await slots.release("i1")
         assert not await slots.claims()
+        assert len(kernel.found(instance)) == slots.ready, delay
     await slots.acquire("i1", OPEN)
+
+
+async def test_closing_and_destroying_while_slots_are_being_made_leaves_nothing(open_slots: Open) -> None:
+    for delay in (0, 0.004, 0.008, 0.015, 0.03):
+        instance, pool = secrets.token_hex(3), some_range(24)
+        slots = await open_slots(instance=instance, range=pool, warm=1)
+        await slots.acquire("i1", OPEN)  # the next slot is being made from here on
+        await asyncio.sleep(delay)
+        await slots.destroy()
+        await asyncio.sleep(0.1)
+        assert left_of(instance, pool) == [], delay

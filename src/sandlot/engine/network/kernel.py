@@ -5,10 +5,12 @@ Everything made here is pinned in the host's own mount namespace: it outlives th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sandlot.engine import processes
 from sandlot.engine.errors import Unavailable
@@ -16,6 +18,7 @@ from sandlot.engine.network import plan
 from sandlot.engine.network.plan import Place
 
 _ETHERNET_MTU = 1500
+T = TypeVar("T")
 
 
 async def make(places: Sequence[Place], router_rules: Sequence[str], mtu: int) -> None:
@@ -25,7 +28,7 @@ async def make(places: Sequence[Place], router_rules: Sequence[str], mtu: int) -
         for place, rules in zip(places, router_rules, strict=True)
     )
     try:
-        await _shell(script)
+        await _uninterrupted(_shell(script))
         for place in places:
             _check_visible(place)
     except BaseException:
@@ -39,8 +42,8 @@ async def remove(places: Sequence[Place]) -> None:
         return
     commands = [f"link del {place.link}" for place in places]
     commands += [f"netns del {name}" for place in places for name in (place.router, place.sandbox)]
-    await processes.run(
-        "ip", "-force", "-batch", "-", input=_lines(commands), check=False, in_host_mounts=True, timeout_s=60
+    await _uninterrupted(
+        processes.run("ip", "-force", "-batch", "-", input=_lines(commands), check=False, in_host_mounts=True)
     )
     left = found(places[0].instance) & {place.index for place in places}
     for place in places:
@@ -144,6 +147,7 @@ def _wiring(places: Sequence[Place], mtu: int) -> str:
 
 
 def _router_setup(place: Place, rules: str) -> str:
+    """The reverse path filter also keeps a guest from filling the neighbour table, which all namespaces share."""
     commands = [
         "link set dev lo up",
         f"addr add {place.address}/31 dev up",
@@ -160,6 +164,7 @@ def _router_setup(place: Place, rules: str) -> str:
     return f"""nsenter --net={plan.PINS / place.router} sh -eu <<'ROUTER'
 ip {wire}
 echo 1 > /proc/sys/net/ipv4/ip_forward
+echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter
 {_NO_IPV6}
 nft -f - <<'RULES'
 {rules}
@@ -213,6 +218,18 @@ def _is_namespace(path: Path) -> bool:
 
 def _lines(commands: Sequence[str]) -> bytes:
     return "".join(f"{command}\n" for command in commands).encode()
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Let work end before a cancellation goes on: a script that is killed half-way leaves a child that still makes things."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # seen, and less important than the cancellation
+        raise
 
 
 async def _shell(script: str) -> None:

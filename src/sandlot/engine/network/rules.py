@@ -9,6 +9,7 @@ from sandlot.engine.network.plan import DNS_PORT, EGRESS_PORT, GUEST_ADDRESS, GU
 from sandlot.engine.policy import CLOSED, Rules
 
 MAX_CONNECTIONS = 4096  # of one slot at once: all share the host's connection table, and a full one stops the host
+MAX_QUERIES_S = 500  # of one slot: more would only keep the relay busy
 
 
 def host_table(instance: str) -> str:
@@ -114,6 +115,7 @@ table ip sandlot {{
     type filter hook input priority filter; policy drop;
     iifname "lo" accept
     ct state invalid drop
+    iifname "down" udp dport {DNS_PORT} limit rate over {MAX_QUERIES_S}/second burst {MAX_QUERIES_S} packets drop
     iifname "down" ip daddr {GUEST_GATEWAY} udp dport {DNS_PORT} accept
     iifname "down" ip daddr {GUEST_GATEWAY} tcp dport {DNS_PORT} accept
     iifname "down" ip daddr {GUEST_GATEWAY} icmp type echo-request accept

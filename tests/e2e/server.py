@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+from e2b import Sandbox
+
 HIDDEN = ("E2B_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "SANDLOT_")
 
 
@@ -94,6 +97,28 @@ class Server:
     @property
     def key(self) -> str:
         return (self.data_dir / "keys" / "default").read_text().strip()
+
+    @property
+    def sdk(self) -> dict[str, Any]:
+        """What the SDK takes as options instead of the environment."""
+        address = f"http://127.0.0.1:{self.port}"
+        return {"api_key": self.key, "api_url": address, "sandbox_url": address, "domain": f"localhost:{self.port}"}
+
+    def create(self, template: str | None = None, *, timeout: int = 120, **options: Any) -> Sandbox:
+        return Sandbox.create(template, timeout=timeout, **{**self.sdk, **options})
+
+    def http(self) -> httpx.Client:
+        address = f"http://127.0.0.1:{self.port}"
+        return httpx.Client(base_url=address, headers={"X-API-KEY": self.key}, timeout=60, trust_env=False)
+
+    def running(self) -> list[str]:
+        """Ids of the sandboxes that the server lists."""
+        with self.http() as client:
+            return [row["sandboxID"] for row in client.get("/v2/sandboxes?state=running,paused").json()]
+
+    @property
+    def log(self) -> str:
+        return (self.data_dir / "logs" / "server.log").read_text(errors="replace")
 
     def __enter__(self) -> Server:
         self.up()

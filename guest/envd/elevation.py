@@ -7,6 +7,7 @@ kernel who is calling, looks into sudoers whether that user may, and starts the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -61,6 +62,7 @@ class Elevation:
         except OSError:
             return
         caller.setblocking(False)
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         if len(self._callers) >= MAX_WAITING:
             caller.close()
             return
@@ -79,13 +81,11 @@ class Elevation:
         asyncio.get_running_loop().remove_reader(caller)
         descriptors: list[int] = []
         try:
-            message, descriptors, flags, _ = socket.recv_fds(caller, MAX_REQUEST, 3)
-            if len(descriptors) != 3 or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                raise ValueError("the request is not whole")
+            message, descriptors, uid = _read(caller)
             import json  # not at the daemon's start, which counts
 
-            pid = self._start(self._caller(caller), json.loads(message), descriptors)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, UnknownUser, PermissionError) as error:
+            pid = self._start(self._caller(uid), json.loads(message), descriptors)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UnknownUser) as error:
             self._answer(caller, {"error": _words(error)})
             self._drop(caller)
         else:
@@ -95,8 +95,7 @@ class Elevation:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _caller(self, caller: socket.socket) -> User:
-        _, uid, _ = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    def _caller(self, uid: int) -> User:
         user = self._users.find(self._users.user_name(uid))
         if uid != 0 and not self._may(user):
             raise PermissionError(f"{user.name} is not in the sudoers file")
@@ -106,10 +105,8 @@ class Elevation:
         """Whether a rule without a password names the user, or one of the user's groups."""
         names = {user.name, *(f"%{self._users.group_name(gid)}" for gid in user.groups)}
         files = [f"{self._etc}/sudoers"]
-        try:
+        with contextlib.suppress(OSError):  # there is no such directory
             files += [f"{self._etc}/sudoers.d/{name}" for name in sorted(os.listdir(f"{self._etc}/sudoers.d"))]
-        except OSError:
-            pass  # there is no such directory
         for path in files:
             try:
                 with open(path, encoding="utf-8", errors="replace") as file:
@@ -142,11 +139,9 @@ class Elevation:
         number = int(data) if data.isdigit() else signal.SIGHUP
         if not data:
             asyncio.get_running_loop().remove_reader(caller)
-        try:
+        with contextlib.suppress(OSError):  # it has ended
             if number in _FORWARDED:
                 os.killpg(pid, number)
-        except OSError:
-            pass  # it has ended
 
     def _ended(self, caller: socket.socket, status: int) -> None:
         self._answer(caller, {"status": os.waitstatus_to_exitcode(status)})
@@ -155,15 +150,37 @@ class Elevation:
     def _answer(self, caller: socket.socket, answer: dict[str, object]) -> None:
         import json
 
-        try:
+        with contextlib.suppress(OSError):  # it did not wait
             caller.send(json.dumps(answer).encode())
-        except OSError:
-            pass  # it did not wait
+
+
+def _read(caller: socket.socket) -> tuple[bytes, list[int], int]:
+    """The request, the descriptors that came with it, and who sent it.
+
+    The kernel vouches for credentials that are part of a message. SO_PEERCRED would be simpler, but in gVisor it names
+    the one who asks. Raises ValueError, with no descriptor left open.
+    """
+    space = socket.CMSG_SPACE(12) + socket.CMSG_SPACE(3 * 4)
+    message, parts, flags, _ = caller.recvmsg(MAX_REQUEST, space, socket.MSG_CMSG_CLOEXEC)
+    descriptors: list[int] = []
+    uid: int | None = None
+    for level, kind, data in parts:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+        elif level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(data) == 12:
+            uid = struct.unpack("3i", data)[1]
+    if len(descriptors) != 3 or uid is None or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise ValueError("the request is not whole")
+    return message, descriptors, uid
 
 
 def _words(error: Exception) -> str:
     if isinstance(error, UnknownUser):
         return f"unknown user {error}"
+    if isinstance(error, FileNotFoundError) and "/" not in str(error.filename):
+        return f"{error.filename}: command not found"
     if isinstance(error, OSError) and error.errno:
         return f"{error.filename or 'command'}: {error.strerror}"
     return str(error) or type(error).__name__

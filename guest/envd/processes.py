@@ -12,7 +12,7 @@ from envd.connect import ConnectError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from envd.messages import Message
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import struct
 import sys
 
 from envd.users import UnknownUser, Users
@@ -53,7 +55,22 @@ _FLAGS = {
     "-K": "forget", "-k": "forget", "--remove-timestamp": "forget", "--reset-timestamp": "forget",
 }  # fmt: skip
 _IGNORED = frozenset(
-    "-n -S -H -A -b -B -P --non-interactive --stdin --set-home --askpass --background --bell --preserve-groups".split()
+    [
+        "-n",
+        "-S",
+        "-H",
+        "-A",
+        "-b",
+        "-B",
+        "-P",
+        "--non-interactive",
+        "--stdin",
+        "--set-home",
+        "--askpass",
+        "--background",
+        "--bell",
+        "--preserve-groups",
+    ]
 )
 
 
@@ -191,7 +208,13 @@ def _ask(asked: dict[str, object]) -> int:
                 signal.SIGUSR2,
             ):
                 signal.signal(number, lambda given, _frame: _pass_on(daemon, given))
-            socket.send_fds(daemon, [json.dumps(asked).encode()], [0, 1, 2])
+            own = struct.pack("3i", os.getpid(), os.getuid(), os.getgid())  # the kernel checks it
+            streams = struct.pack("3i", 0, 1, 2)
+            ancillary = [
+                (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, own),
+                (socket.SOL_SOCKET, socket.SCM_RIGHTS, streams),
+            ]
+            daemon.sendmsg([json.dumps(asked).encode()], ancillary)
             answer = json.loads(daemon.recv(65536) or b"{}")
     except OSError as error:
         return _fail(f"the sandbox's daemon does not answer: {error.strerror}")
@@ -202,10 +225,8 @@ def _ask(asked: dict[str, object]) -> int:
 
 
 def _pass_on(daemon: socket.socket, number: int) -> None:
-    try:
+    with contextlib.suppress(OSError):  # it has ended
         daemon.send(str(number).encode())
-    except OSError:
-        pass  # it has ended
 
 
 def _fail(reason: str) -> int:

@@ -194,7 +194,10 @@ async def _assemble(target: Path, python: Path, sources: Path) -> None:
 
 def _write_sudo(path: Path) -> None:
     """The stand-in for sudo, which gVisor machines find instead of the image's own."""
-    interpreter = " ".join(guest_argv()[: guest_argv().index("-c")])
+    library = f"{GUEST_MOUNT}/lib"
+    interpreter = (
+        f"{library}/{loader().name} --inhibit-cache --library-path {library} {GUEST_MOUNT}/bin/python3 -I -S -B -X utf8"
+    )
     path.write_text(f'#!/bin/sh\nexec {interpreter} -c "from envd.sudo import run; run()" "$@"\n')
     path.chmod(0o755)
 

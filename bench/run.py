@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure_rounds(contestants, plan, Path(files), samples)
         _say("idle boxes")
         measure_idle(contestants, plan, samples)
-    results = report.summaries(samples)
+    results = report.summaries({contestant.name: samples[contestant.name] for contestant in contestants})
     verdicts = report.judged(results)
     print(f"\np50 / p95 of {plan.rounds} rounds, ratio of medians to {report.REFERENCE}\n\n{report.table(results)}\n")
     print(report.verdict_lines(verdicts))
@@ -148,13 +148,12 @@ def _contestants(runtimes: Sequence[str]) -> Iterator[list[Contestant]]:
         _say("starting Docker")
         docker = cleanup.enter_context(private_docker())
         docker.import_directory(root, IMAGE)
-        contestants: list[Contestant] = [
-            DockerContestant(report.REFERENCE, docker, IMAGE, "none"),
-            DockerContestant("docker with bridge", docker, IMAGE, "bridge"),
-        ]
+        contestants: list[Contestant] = []
         for runtime in runtimes:
             _say(f"starting Sandlot with runtime {runtime}")
             contestants.append(SandlotContestant(runtime, cleanup.enter_context(server.running(runtime))))
+        contestants.append(DockerContestant(report.REFERENCE, docker, IMAGE, "none"))
+        contestants.append(DockerContestant("docker with bridge", docker, IMAGE, "bridge"))
         yield contestants
 
 

@@ -193,6 +193,8 @@ class MachineSpec:
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     boot_id: str | None = None  # what the guest's kernel says of this boot; None: whatever it says by itself
     checkpoint: Path | None = None  # begin with this state, written by the same runtime's `capture`
+    program: str | None = None  # the program that wrote it
+    owns_checkpoint: bool = False  # nobody else needs that state: it may be changed in place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import shutil
 from pathlib import Path
 
 from sandlot.engine import processes
-from sandlot.engine.errors import EngineError, Unavailable
-from sandlot.engine.model import Isolation, MachineSpec
+from sandlot.engine.errors import EngineError, MachineFailed, NotFound, Unavailable
+from sandlot.engine.model import Instance, Isolation, MachineSpec
 from sandlot.engine.runtimes import disks, idmap, oci, rootfs, seccomp
 from sandlot.engine.runtimes.driver import OciDriver, Record
 from sandlot.engine.runtimes.idmap import IdRange, UserNamespaces
@@ -23,6 +24,7 @@ CHECK_DISK_MB = 16
 class Container(OciDriver):
     name = "container"
     isolation = Isolation.NAMESPACES
+    captures_memory = False  # memory is kept by standing still (`freeze`), for as long as the host is up
 
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
         super().__init__(data_dir, instance, program=program)
@@ -69,7 +71,10 @@ class Container(OciDriver):
         ids = IdRange.of(self._instance, spec.slot.index)
         userns = await self._namespaces.get(ids)
         rootfs.write_names(spec, place / "names")
-        await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+        if spec.checkpoint is None:
+            await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+        else:
+            await disks.take_over(spec.checkpoint / IMAGE, place / IMAGE, in_place=spec.owns_checkpoint)
         layers = (*spec.layers, place / "names")
         stage = self._stage.make(spec.sandbox_id)
         root = await processes.to_the_end(
@@ -86,10 +91,47 @@ class Container(OciDriver):
             spec.sandbox_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 
+    async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
+        """The files, as they are at one moment: the machine stands still while its disk is copied."""
+        record = self._record_of(instance.sandbox_id)
+        await self.freeze(instance)
+        try:
+            into.mkdir(parents=True)
+            await asyncio.to_thread(self._flush, instance.sandbox_id)
+            if final:
+                os.link(record.place / IMAGE, into / IMAGE)
+            else:
+                await asyncio.to_thread(disks.copy_sparse, record.place / IMAGE, into / IMAGE)
+        except BaseException as error:
+            shutil.rmtree(into, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise MachineFailed(
+                    f"the files of sandbox {instance.sandbox_id} could not be written: {error.strerror}; it goes on running"
+                ) from error
+            raise
+        finally:
+            await processes.to_the_end(self.thaw(instance))
+
+    def _flush(self, sandbox_id: str) -> None:
+        """Have the kernel write the machine's disk out. The way in is the main process's root, opened as a directory only."""
+        pidfd = self._main_process(sandbox_id)
+        if pidfd is None:
+            raise NotFound(f"sandbox {sandbox_id} has no machine on this host")
+        try:
+            pid = int(self._pid_file(sandbox_id).read_text())
+            root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                disks.flush(root)
+            finally:
+                os.close(root)
+        finally:
+            os.close(pidfd)
+
     def _config(self, spec: MachineSpec, root: Path, guest: Path, ids: IdRange) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=spec.resources.pids)
         config = oci.config(spec, root, guest, f"{self._parent}/{spec.sandbox_id}", limits)
         oci.harden(config, ids, seccomp.profile())
+        oci.say_boot_id(config, spec, spec.directory / "runtime")
         return config
 
     def _forget(self, sandbox_id: str) -> None:

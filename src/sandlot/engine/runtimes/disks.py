@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -28,7 +30,7 @@ async def make(image: Path, size_mb: int, cache: Path) -> None:
     template = cache / f"ext4-{size_mb}.img"
     if not template.exists():
         await _format(template, size_mb)
-    _copy_sparse(template, image)
+    copy_sparse(template, image)
 
 
 async def _format(template: Path, size_mb: int) -> None:
@@ -52,7 +54,28 @@ async def _format(template: Path, size_mb: int) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _copy_sparse(source: Path, target: Path) -> None:
+async def take_over(source: Path, target: Path, *, in_place: bool) -> None:
+    """Have an earlier disk under a new name: the disk itself, or a copy. What a crash left in it is put right."""
+    if in_place:
+        os.link(source, target)
+    else:
+        await asyncio.to_thread(copy_sparse, source, target)
+    checked = await processes.run("e2fsck", "-p", str(target), check=False, timeout_s=600)
+    if checked.status > 2:  # 1 and 2: errors were found and corrected
+        raise Unavailable(
+            f"the disk is damaged and could not be repaired: {checked.stdout.decode(errors='replace')[-300:]}"
+        )
+
+
+def flush(directory: int) -> None:
+    """Write out the file system that an open directory is on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(directory) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """Copy what is not a hole; on file systems that can, without copying the data at all."""
     with source.open("rb", buffering=0) as src, target.open("xb", buffering=0) as dst:
         size = os.fstat(src.fileno()).st_size
         dst.truncate(size)

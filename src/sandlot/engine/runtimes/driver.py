@@ -42,7 +42,8 @@ class Record:
     cpu_count: int
     memory_mb: int
     disk_mb: int
-    version: str  # of the program that runs it: a checkpoint is restored by the version that wrote it
+    version: str  # of the program that runs it, in its own words
+    program: str = ""  # the same by content: a checkpoint is restored by the program that wrote it
 
     @property
     def place(self) -> Path:
@@ -73,6 +74,10 @@ class OciDriver(ABC):
     @abstractmethod
     async def _version(self) -> str: ...
 
+    async def program(self) -> str:
+        """What runs new machines, by content; empty where it does not matter."""
+        return ""
+
     @abstractmethod
     async def _launch(self, spec: MachineSpec, place: Path) -> None:
         """Make the machine in `place` and run it. On failure, `_free` takes away what was made."""
@@ -100,6 +105,7 @@ class OciDriver(ABC):
             memory_mb=spec.resources.memory_mb,
             disk_mb=spec.resources.disk_mb,
             version=await self._version(),
+            program=spec.program or await self.program(),
         )
         try:
             self._write(record)
@@ -281,6 +287,12 @@ class OciDriver(ABC):
             return Record(**json.loads((self._records / f"{_check_id(sandbox_id)}.json").read_text()))
         except FileNotFoundError:
             return None
+
+    def _record_of(self, sandbox_id: str) -> Record:
+        record = self._read(sandbox_id)
+        if record is None:
+            raise NotFound(f"sandbox {sandbox_id} has no machine on this host")
+        return record
 
     def _instance_of(self, record: Record) -> Instance:
         return Instance(sandbox_id=record.sandbox_id, runtime=self.name, state=asdict(record))

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from sandlot.engine import processes
-from sandlot.engine.errors import Unavailable
-from sandlot.engine.model import Isolation, MachineSpec, Slot
+from sandlot.engine.errors import MachineFailed, Unavailable
+from sandlot.engine.model import Instance, Isolation, MachineSpec, Slot
 from sandlot.engine.runtimes import disks, oci, rootfs
 from sandlot.engine.runtimes.driver import OciDriver, Record
+from sandlot.engine.runtimes.programs import Programs
 
 IMAGE = "disk.img"
+MEMORY = "memory"
+CAPTURE_TIMEOUT_S = 300
 PLATFORM = "--platform=systrap"
 # A guest's thread is not one thread of the host: the kernel in user space needs its own, and two per guest process.
 HOST_TASKS_PER_PID = 3
 HOST_TASKS = 512
 
 
+log = logging.getLogger(__name__)
+
+
 class GVisor(OciDriver):
     name = "gvisor"
     isolation = Isolation.SENTRY
+    captures_memory = True
 
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
         super().__init__(data_dir, instance, program=program)
         self._runsc = program or "runsc"
+        self._programs = Programs(data_dir / "programs", "runsc")
         self._said_version: str | None = None
 
     async def check(self) -> None:
@@ -53,18 +62,55 @@ class GVisor(OciDriver):
             self._said_version = said.splitlines()[0].strip()
         return self._said_version
 
+    async def program(self) -> str:
+        return (await asyncio.to_thread(self._programs.keep, self._runsc))[0]
+
     async def _launch(self, spec: MachineSpec, place: Path) -> None:
-        rootfs.write_names(spec, place / "names")
+        if spec.checkpoint is None:
+            rootfs.write_names(spec, place / "names")
+            rootfs.stand_in_for_sudo(spec, place / "names")
+            begin: tuple[str, ...] = ("run",)
+        else:
+            rootfs.copy_names(spec.checkpoint / "names", place / "names")
+            begin = ("restore", "--image-path", str(spec.checkpoint / MEMORY))
         await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
         stage = self._stage.make(spec.sandbox_id)
         root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, place, stage))
-        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest)))
+        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, place)))
         await address(spec.slot)
         await self._run(
-            *self._command(place, store), "run", "--detach", "--bundle", str(place),
+            *self._command(self._record_of(spec.sandbox_id), store), *begin, "--detach", "--bundle", str(place),
             "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
         )  # fmt: skip
         self._stage.clear(spec.sandbox_id)  # the machine's processes hold their own copies
+
+    async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
+        """Memory and files in one image: what the guest changed is part of runsc's own state."""
+        record = self._record_of(instance.sandbox_id)
+        store = self._stage.place(instance.sandbox_id) / "disk" / disks.UPPER
+        try:
+            (into / MEMORY).mkdir(parents=True)
+            rootfs.copy_names(record.place / "names", into / "names")
+            await processes.to_the_end(
+                processes.run(
+                    *self._command(record, store),
+                    "checkpoint",
+                    "--leave-running",
+                    "--compression=none",
+                    "--image-path",
+                    str(into / MEMORY),
+                    instance.sandbox_id,
+                    timeout_s=CAPTURE_TIMEOUT_S,
+                )
+            )
+        except BaseException as error:
+            shutil.rmtree(into, ignore_errors=True)
+            if isinstance(error, processes.CommandFailed | OSError):
+                log.warning("could not capture sandbox %s: %s", instance.sandbox_id, error)
+                raise MachineFailed(
+                    f"the state of sandbox {instance.sandbox_id} could not be written: {_reason(error)}; it goes on running"
+                ) from error
+            raise
 
     def _mount(self, spec: MachineSpec, place: Path, stage: Path) -> tuple[Path, Path, Path]:
         root = rootfs.mount_readonly(stage, (*spec.layers, place / "names"))
@@ -73,18 +119,20 @@ class GVisor(OciDriver):
         disks.mount(place / IMAGE, disk)
         return root, guest, disk / disks.UPPER
 
-    def _command(self, place: Path, store: Path) -> tuple[str, ...]:
-        """The flags are part of what a checkpoint depends on: run and restore must use the same."""
+    def _command(self, record: Record, store: Path) -> tuple[str, ...]:
+        """The program and its flags are part of what a checkpoint depends on: run and restore must use the same."""
         return (
-            self._runsc, "--root", str(self._root), "--log", str(place / "log"), PLATFORM,
+            str(self._programs.path(record.program)), "--root", str(self._root), "--log", str(record.place / "log"), PLATFORM,
             "--network=sandbox", "--net-raw", "--net-disconnect-ok", "--host-uds=none", "--file-access=exclusive",
             "--file-access-mounts=exclusive", f"--overlay2=root:dir={store}",
         )  # fmt: skip
 
-    def _config(self, spec: MachineSpec, root: Path, guest: Path) -> dict[str, object]:
+    def _config(self, spec: MachineSpec, root: Path, guest: Path, place: Path) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
         cgroup = f"{self._parent}/{spec.sandbox_id}"
-        return oci.config(spec, root, guest, cgroup, limits)
+        config = oci.config(spec, root, guest, cgroup, limits)
+        oci.say_boot_id(config, spec, place)
+        return config
 
     async def _terminate(self, sandbox_id: str, pidfd: int) -> None:
         command = (self._runsc, "--root", str(self._root), "kill", sandbox_id, "TERM")
@@ -110,3 +158,9 @@ async def address(slot: Slot) -> None:
         f"link set eth0 up\nroute replace default via {slot.guest_gateway}\n"
     )
     await processes.run("nsenter", f"--net={slot.netns}", "ip", "-batch", "-", input=commands.encode(), timeout_s=10)
+
+
+def _reason(error: Exception) -> str:
+    """One line of what runsc said; it adds a trace of its own code."""
+    text = error.output if isinstance(error, processes.CommandFailed) else str(error)
+    return text.strip().splitlines()[0][:300] if text.strip() else "runsc gave no reason"

@@ -11,6 +11,7 @@ from sandlot.engine.model import GUEST_MOUNT, MachineSpec, Resources
 from sandlot.engine.runtimes import cgroups
 from sandlot.engine.runtimes.idmap import WIDTH, IdRange
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 MB = 1 << 20
 CPU_PERIOD_US = 100_000
 OPEN_FILES = 65536
@@ -49,6 +50,15 @@ def config(spec: MachineSpec, root: Path, guest: Path, cgroup: str, resources: M
             "rootfsPropagation": "private",
         },
     }
+
+
+def say_boot_id(config: dict[str, Any], spec: MachineSpec, place: Path) -> None:
+    """Have the guest's kernel tell the boot id we chose: a boot is ours to count, also where no kernel boots."""
+    if spec.boot_id is not None:
+        file = place / "boot_id"
+        file.write_text(f"{spec.boot_id}\n")
+        file.chmod(0o444)
+        config["mounts"].append(_bind(file, BOOT_ID))
 
 
 def harden(config: dict[str, Any], ids: IdRange, filter: Mapping[str, Any]) -> None:

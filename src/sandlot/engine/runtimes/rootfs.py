@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sandlot.engine.errors import MachineFailed
 from sandlot.engine.model import GUEST_MOUNT, MachineSpec
 from sandlot.engine.runtimes import disks, idmap
 from sandlot.engine.runtimes.idmap import IdRange
+from sandlot.engine.runtimes.oci import BOOT_ID
 
 MS_RDONLY, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x4, 0x20, 0x1000
 
@@ -30,12 +32,30 @@ def write_names(spec: MachineSpec, layer: Path) -> None:
         f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{spec.slot.guest_address}\t{spec.hostname}\n"
     )
     (etc / "resolv.conf").write_text(f"nameserver {spec.slot.guest_gateway}\n")
+    boot_id = layer / BOOT_ID.lstrip("/")  # likewise a mount point
+    boot_id.parent.mkdir(parents=True)
+    boot_id.touch()
     for path in (layer, guest, etc, *etc.iterdir()):  # whatever the server's umask is
         path.chmod(0o755 if path.is_dir() else 0o644)
     # runsc covers an empty /tmp with memory; a directory that is usually there anyway keeps it on the disk.
     for path in (layer / "tmp", layer / "tmp" / ".X11-unix"):
         path.mkdir()
         path.chmod(0o1777)
+
+
+def copy_names(source: Path, layer: Path) -> None:
+    """The same layer again, to the last timestamp: a machine that goes on from its memory compares."""
+    shutil.copytree(source, layer, symlinks=True)
+
+
+def stand_in_for_sudo(spec: MachineSpec, layer: Path) -> None:
+    """Put the guest runtime's sudo over the image's, for kernels that ignore set-user-ID bits."""
+    own, name = spec.guest / "bin" / "sudo", Path("usr/bin/sudo")
+    if own.is_file() and any(os.path.lexists(below / name) for below in spec.layers):
+        (layer / name).parent.mkdir(parents=True)
+        shutil.copyfile(own, layer / name)
+        for path in (layer / "usr", layer / "usr" / "bin", layer / name):
+            path.chmod(0o755)
 
 
 def check_layers(spec: MachineSpec) -> None:

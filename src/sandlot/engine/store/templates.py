@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, case, delete, func, insert, or_, select, update
 
 from sandlot.engine.model import Template
 from sandlot.engine.store import records
@@ -66,7 +66,8 @@ class SqlTemplates:
         if name is not None:
             query = query.where(or_(templates.c.id == name, templates.c.name == name))
         if after is not None:
-            query = query.where(tuple_(templates.c.created_at, templates.c.id) < after)
+            at, last = templates.c.created_at, templates.c.id
+            query = query.where(or_(at < after[0], and_(at == after[0], last < after[1])))
         async with self._database.read("read snapshots") as connection:
             return [records.template(row) for row in (await connection.execute(query.limit(limit))).mappings()]
 

@@ -20,6 +20,7 @@ MAX_DISCARD = 1024 * 1024  # an unread body up to this size is skipped to keep t
 IDLE_SECONDS = 640.0
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 2.0
+SMALL = 4096  # pieces up to this size wait a moment for company
 
 REASONS = {
     100: "Continue", 200: "OK", 201: "Created", 204: "No Content", 206: "Partial Content", 304: "Not Modified",
@@ -150,17 +151,26 @@ class Connection(asyncio.Protocol):
 
     async def send(self, data: bytes) -> None:
         """Write, and wait while the client is behind. Raises `Disconnected` once it is gone."""
-        if self._lost:
-            raise Disconnected
-        self.transport.write(data)
-        if self._writing_paused:
+        self.write(data)
+        await self.writable()
+
+    def write(self, data: bytes) -> None:
+        if data and not self._lost:
+            self.transport.write(data)
+
+    async def writable(self) -> None:
+        """Wait while the client is behind. Raises `Disconnected` once it is gone."""
+        if self._writing_paused and not self._lost:
             self._writable = self._loop.create_future()
             try:
                 await self._writable
             finally:
                 self._writable = None
-            if self._lost:
-                raise Disconnected
+        if self._lost:
+            raise Disconnected
+
+    def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
+        return self._loop.call_soon(callback)
 
     async def send_file(self, file: BinaryIO, offset: int, count: int) -> None:
         try:
@@ -340,7 +350,8 @@ class Reply:
         self.keep_alive = True
         self.started = False
         self.ended = False
-        self._pending = b""  # a head that waits to travel with the first bytes of the body
+        self._flushing: asyncio.Handle | None = None
+        self._pending: list[bytes] = []  # what the next flush will send, in one system call
 
     def _head(self, status: int, headers: Headers) -> bytes:
         self.started = True
@@ -366,17 +377,34 @@ class Reply:
 
     def start(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length; the head leaves with the first write."""
-        self._pending = self._head(status, [*headers, ("Transfer-Encoding", "chunked")])
+        self._pending.append(self._head(status, [*headers, ("Transfer-Encoding", "chunked")]))
 
     async def write(self, data: bytes) -> None:
-        if data:
-            head, self._pending = self._pending, b""
-            await self.connection.send(b"%b%x\r\n%b\r\n" % (head, len(data), data))
+        """Write a piece: it leaves when the event loop turns, together with what else there is by then."""
+        if not data:
+            return
+        self._pending.append(b"%x\r\n%b\r\n" % (len(data), data))
+        if len(data) > SMALL or len(self._pending) > 16:
+            self._flush()  # a writer that never waits for anything else would fill the memory
+        elif self._flushing is None:
+            self._flushing = self.connection.call_soon(self._flush)
+        await self.connection.writable()
 
     async def end(self, last: bytes = b"") -> None:
-        final = b"%x\r\n%b\r\n" % (len(last), last) if last else b""
+        if last:
+            self._pending.append(b"%x\r\n%b\r\n" % (len(last), last))
+        self._pending.append(b"0\r\n\r\n")
         self.ended = True
-        await self.connection.send(self._pending + final + b"0\r\n\r\n")
+        self._flush()
+        await self.connection.writable()
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        data = b"".join(self._pending)
+        self._pending.clear()
+        self.connection.write(data)
 
     async def send_file(self, status: int, headers: Headers, file: BinaryIO, offset: int, count: int) -> None:
         await self.connection.send(self._head(status, [*headers, ("Content-Length", str(count))]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import threading
@@ -315,6 +316,20 @@ def test_a_slow_reader_holds_the_process_back_instead_of_filling_memory(envd: En
     eventually(lambda: written() > amount + 50_000_000)
     assert _resident_kb(envd.pid) - before < 20_000
     _kill(envd, pid)
+
+
+def test_a_compressed_download_is_not_held_in_memory(envd: Envd) -> None:
+    with (envd.home / "large").open("wb") as file:
+        for _ in range(60):
+            file.write(os.urandom(1_000_000))
+    before = _resident_kb(envd.pid)
+    head = f"GET /files?path={envd.home}/large HTTP/1.1\r\nX-Access-Token: {TOKEN}\r\nAccept-Encoding: gzip\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", envd.port), timeout=10) as client:
+        client.sendall(head.encode())
+        assert client.recv(12) == b"HTTP/1.1 200"
+        assert envd.request("GET", "/health")[0] == 204
+        assert _resident_kb(envd.pid) - before < 20_000
+    (envd.home / "large").unlink()
 
 
 def test_a_slow_reader_does_not_hold_another_one_back(envd: Envd, sandbox: Sandbox) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -175,6 +176,18 @@ async def test_a_block_is_remembered_and_never_one_that_the_host_routes_elsewher
             await block.take(tmp_path / "other", "ffffff", pool, keep=False)
     finally:
         subprocess.run(["ip", "route", "del", *route], check=True)
+
+
+async def test_the_fence_of_an_instance_whose_data_was_deleted_is_taken_down_by_the_next(
+    open_slots: Open, tmp_path: Path
+) -> None:
+    pool = some_range(22)
+    lost = await open_slots(range=pool, data_dir=tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost")
+    found = await open_slots(range=pool)
+    assert (await found.acquire("i1", OPEN)).address == str(pool[1])
+    await lost.destroy()
+    assert await found.claims()
 
 
 async def test_fifty_rounds_leak_nothing(world: World, open_slots: Open) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sandlot.engine.errors import Unavailable
 from sandlot.engine.network.plan import BLOCK_PREFIX
 
 REGISTRY = Path("/run/sandlot/blocks")  # one file per instance on this host: its block and where its data is
-_FENCE_METRIC = "2130213"
+_FENCE_METRIC = 2130213
 
 
 async def take(data_dir: Path, instance: str, pool: IPv4Network, *, keep: bool) -> IPv4Network:
@@ -24,25 +25,24 @@ async def take(data_dir: Path, instance: str, pool: IPv4Network, *, keep: bool) 
     The whole block is fenced: an address without a slot leads nowhere. Without that, what the edge sends to a
     sandbox that has just ended would follow the host's default route to strangers.
     """
-    former = remembered(data_dir)
-    present = await _networks_present(instance, former)
-    with _registry_locked():
-        others = [*present, *_taken_by_others(instance)]
+    async with _registry_locked():
+        former = remembered(data_dir)
+        registered = _registered_by_others(instance)
+        present = await _networks_present(instance, former, registered)
         block = former
-        if block is None or not (keep or (block.subnet_of(pool) and _is_free(block, others))):
-            block = _choose(pool, others)
+        if block is None or not (keep or (block.subnet_of(pool) and _is_free(block, [*present, *registered]))):
+            block = _choose(pool, [*present, *registered])
             (data_dir / "network").mkdir(parents=True, exist_ok=True)
             _write(data_dir / "network" / "block", str(block))
+            await _unfence(former)
         _write(REGISTRY / instance, json.dumps({"block": str(block), "data_dir": str(data_dir)}))
-    if former not in (None, block):
-        await _unfence(former)
-    await processes.run("ip", "route", "replace", *_fence(block))
+        await processes.run("ip", "route", "replace", *_fence(block))
     return block
 
 
 async def give_back(data_dir: Path, instance: str) -> None:
-    await _unfence(remembered(data_dir))
-    with _registry_locked():
+    async with _registry_locked():
+        await _unfence(remembered(data_dir) or _block_in(REGISTRY / instance))
         (REGISTRY / instance).unlink(missing_ok=True)
         (data_dir / "network" / "block").unlink(missing_ok=True)
 
@@ -55,7 +55,7 @@ def remembered(data_dir: Path) -> IPv4Network | None:
 
 
 def _fence(block: IPv4Network) -> tuple[str, ...]:
-    return "unreachable", str(block), "metric", _FENCE_METRIC
+    return "unreachable", str(block), "metric", str(_FENCE_METRIC)
 
 
 async def _unfence(block: IPv4Network | None) -> None:
@@ -63,17 +63,25 @@ async def _unfence(block: IPv4Network | None) -> None:
         await processes.run("ip", "route", "del", *_fence(block), check=False)
 
 
-async def _networks_present(instance: str, own: IPv4Network | None) -> list[IPv4Network]:
-    """Networks that this host has addresses in or routes to, without this instance's own links and fence."""
+async def _networks_present(
+    instance: str, own: IPv4Network | None, registered: Sequence[IPv4Network]
+) -> list[IPv4Network]:
+    """Networks that this host has addresses in or routes to, without this instance's own links and fence.
+
+    Fences that instances left when their data was deleted are taken down: nobody else would.
+    """
     result = await processes.run("ip", "-4", "-json", "route", "show", "table", "all")
-    found = []
+    found: list[IPv4Network] = []
+    fences: list[IPv4Network] = []
     for route in json.loads(result.stdout or b"[]"):
-        is_own_link = str(route.get("dev", "")).startswith(f"sl{instance}")
-        if route["dst"] == "default" or is_own_link:
+        if route["dst"] == "default" or str(route.get("dev", "")).startswith(f"sl{instance}"):
             continue
         network = IPv4Network(route["dst"], strict=False)
-        if not (network == own and route.get("type") == "unreachable"):
-            found.append(network)
+        is_fence = route.get("type") == "unreachable" and route.get("metric") == _FENCE_METRIC
+        (fences if is_fence else found).append(network)
+    for fence in fences:
+        if fence != own and fence not in registered and _is_free(fence, found):
+            await _unfence(fence)
     return found
 
 
@@ -93,19 +101,32 @@ def _is_free(block: IPv4Network, others: Iterable[IPv4Network]) -> bool:
     return not any(block.overlaps(other) for other in others)
 
 
-def _taken_by_others(instance: str) -> Iterator[IPv4Network]:
+def _registered_by_others(instance: str) -> list[IPv4Network]:
+    """Blocks of other instances; what is registered for a data directory that is gone is forgotten."""
+    found = []
     for entry in REGISTRY.iterdir():
         if entry.name == instance or entry.name.startswith("."):
             continue
-        try:
-            record = json.loads(entry.read_text())
-            block, data_dir = IPv4Network(record["block"]), Path(record["data_dir"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if (data_dir / "network" / "block").exists():
-            yield block
-        else:  # its data directory is gone, and with it the instance
+        block, data_dir = _block_in(entry), _data_dir_in(entry)
+        if block is not None and data_dir is not None and remembered(data_dir) is not None:
+            found.append(block)
+        else:
             entry.unlink(missing_ok=True)
+    return found
+
+
+def _block_in(entry: Path) -> IPv4Network | None:
+    try:
+        return IPv4Network(json.loads(entry.read_text())["block"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _data_dir_in(entry: Path) -> Path | None:
+    try:
+        return Path(json.loads(entry.read_text())["data_dir"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _write(path: Path, text: str) -> None:
@@ -114,12 +135,12 @@ def _write(path: Path, text: str) -> None:
     part.replace(path)
 
 
-@contextlib.contextmanager
-def _registry_locked() -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def _registry_locked() -> AsyncIterator[None]:
     REGISTRY.mkdir(parents=True, exist_ok=True)
     fd = os.open(REGISTRY / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)  # held for a few file operations only
+        await asyncio.to_thread(fcntl.flock, fd, fcntl.LOCK_EX)  # two instances may live in one process
         yield
     finally:
         os.close(fd)

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 from sandlot.engine.errors import InvalidRequest
@@ -20,7 +21,7 @@ SANDBOX_ID = re.compile(r"[a-z0-9]{1,64}")
 GENERATED_ID = re.compile(
     r"i[a-z0-9]{5,63}"
 )  # what this engine gives out: enough to tell a sandbox host from any other
-INTERNAL_ROUTES = frozenset({"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs"})
+INTERNAL_ROUTES = frozenset({"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt"})
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
 LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without a word from lifecycle
 MOST_ROWS = 10_000
@@ -58,6 +59,7 @@ def _routes_by_header(name: str) -> bool:
     return name == "localhost" or name.startswith("sandbox.") or _is_address(name)
 
 
+@lru_cache(1024)
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from multidict import CIMultiDict
 
@@ -86,6 +87,7 @@ def _said(raw: RawHeaders, name: bytes, trusted: bool) -> str | None:
     return value.decode("latin-1") if value else None
 
 
+@lru_cache(1024)
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback

@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
 IDLE_SECONDS = 120.0
 CONNECT_SECONDS = 2.0
 MAX_RELAYS = 256
@@ -45,7 +41,7 @@ class Relay:
         except OSError:
             return
         client.setblocking(False)
-        task = self._loop.create_task(self._splice(client))
+        task = self._loop.create_task(self._carry(client))
         self._connections.add(task)
         task.add_done_callback(self._closed)
 
@@ -55,32 +51,42 @@ class Relay:
         if not task.cancelled():
             task.exception()  # a broken connection is nobody's news
 
-    async def _splice(self, client: socket.socket) -> None:
+    async def _carry(self, client: socket.socket) -> None:
         with client:
             server = await connect(self._family, self._address, self._target)
             with server:
                 for end in (client, server):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                await _both(_copy(client, server), _copy(server, client))
+                await _splice(client, server)
 
 
-async def _both(one: Coroutine[None, None, None], other: Coroutine[None, None, None]) -> None:
+async def _splice(one: socket.socket, other: socket.socket) -> None:
+    """Copy both ways until both ends are closed, or one is and the other stays silent for long."""
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(one), loop.create_task(other)]
+    moved = [0]
+    copying = {loop.create_task(_copy(one, other, moved)), loop.create_task(_copy(other, one, moved))}
+    waiting, half_closed = copying, False
     try:
-        done, _pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
+        while waiting:
+            before = moved[0]
+            patience = IDLE_SECONDS if half_closed else None
+            done, waiting = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+                half_closed = True
+            if not done and moved[0] == before:
+                return
     finally:
-        for task in tasks:
+        for task in copying:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*copying, return_exceptions=True)
 
 
-async def _copy(source: socket.socket, sink: socket.socket) -> None:
+async def _copy(source: socket.socket, sink: socket.socket, moved: list[int]) -> None:
     loop = asyncio.get_running_loop()
     while data := await loop.sock_recv(source, _CHUNK):
         await loop.sock_sendall(sink, data)
+        moved[0] += len(data)
     sink.shutdown(socket.SHUT_WR)
 
 

@@ -102,6 +102,8 @@ class FakeRuntime:
             raise NotFound(f"sandbox {instance.sandbox_id} has no machine that runs")
         return machine
 
+    async def close(self) -> None: ...
+
 
 class BrokenRuntime(FakeRuntime):
     """Never starts anything."""

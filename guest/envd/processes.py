@@ -249,6 +249,7 @@ class Process:
         if self._terminal is None:
             raise ConnectError("internal", "error resizing tty: tty not assigned to process")
         spawning.resize(self._terminal, columns, rows)
+        spawning.announce_size(self._terminal, self.pid)
 
 
 _WRONG_INPUT = {

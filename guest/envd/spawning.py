@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import signal
 import struct
 import termios
 from _posixsubprocess import fork_exec
@@ -221,6 +223,20 @@ def _become_terminal_leader(
 
 def resize(terminal: int, columns: int, rows: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows & 0xFFFF, columns & 0xFFFF, 0, 0))
+
+
+def announce_size(terminal: int, session: int) -> None:
+    """Signal a changed size where the kernel does not: gVisor's terminals neither send SIGWINCH nor tell who is in front.
+
+    Everybody in the session gets it; who did not ask for this signal ignores it.
+    """
+    with contextlib.suppress(OSError):
+        os.tcgetpgrp(terminal)
+        return
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, ValueError):
+            if int(name) > 1 and os.getsid(int(name)) == session:
+                os.kill(int(name), signal.SIGWINCH)
 
 
 def protect_from_oom() -> bool:

@@ -216,6 +216,8 @@ async def _node(settings: Settings, runtimes: Mapping[str, Runtime]) -> AsyncIte
         await node.close()
         await envd.close()
         await network.close()
+        for runtime in runtimes.values():
+            await runtime.close()
 
 
 async def _built_in_templates(settings: Settings, templates: TemplateStore, progress: Progress) -> None:

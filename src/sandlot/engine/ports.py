@@ -56,6 +56,9 @@ class Runtime(Protocol):
     async def usage(self, instance: Instance) -> Usage:
         """What the machine uses now, read from outside. Raises `NotFound` if it is gone."""
 
+    async def close(self) -> None:
+        """Give back what the host holds for machines in general, as far as no machine needs it. `start` works again after it."""
+
 
 @runtime_checkable
 class Freezing(Protocol):
@@ -120,13 +123,16 @@ class Node(Protocol):
         """Take over a machine that an earlier process started: watch it, bring its network relays back."""
 
     async def stop(self, sandbox_id: str) -> None:
-        """End the machine and free everything the sandbox owns on this host. Idempotent."""
+        """End the machine and free everything the sandbox owns on this host, its saved state too. Idempotent."""
+
+    async def unload(self, sandbox_id: str) -> None:
+        """End the machine and free what it holds; a saved state stays. Idempotent."""
 
     async def machines(self) -> Sequence[Machine]:
         """What the host really has: machines that are alive."""
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
-        """Free what belongs to no sandbox in `keep` (machines, slots, mounts, cgroups, directories); say what was freed."""
+        """Free what is under no name in `keep` (machines, slots, mounts, cgroups, directories, states); say what was freed."""
 
     async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
         """Take the machine off the host and keep its state, all of it or its files. On failure the machine goes on.

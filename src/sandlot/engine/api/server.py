@@ -139,9 +139,19 @@ def _without_offer(data: bytes) -> bytes:
 class Server(uvicorn.Server):
     """Cuts what would hold up a shutdown (open streams into sandboxes) before waiting for the rest."""
 
-    def __init__(self, config: uvicorn.Config, before_shutdown: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        before_shutdown: Callable[[], Awaitable[None]] | None = None,
+        on_listening: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(config)
-        self._before_shutdown = before_shutdown
+        self._before_shutdown, self._on_listening = before_shutdown, on_listening
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self._on_listening is not None and self.started:
+            self._on_listening()
 
     async def shutdown(self, sockets: Any = None) -> None:
         for server in self.servers:
@@ -165,6 +175,13 @@ def build_server(
     before_shutdown: Callable[[], Awaitable[None]] | None = None,
 ) -> Server:
     """A server that is ready to `serve()`. `certificate`: files of the chain and the key, for TLS."""
+    return Server(build_config(app, host=host, port=port, certificate=certificate), before_shutdown)
+
+
+def build_config(
+    app: Any, *, host: str = "127.0.0.1", port: int = 0, certificate: tuple[Path, Path] | None = None
+) -> uvicorn.Config:
+    """How the server is set up; host and port do not count if `serve` is given sockets."""
     config = uvicorn.Config(
         app,
         host=host,
@@ -191,4 +208,4 @@ def build_server(
     if isinstance(config.ssl, ssl.SSLContext):
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
         config.ssl.set_alpn_protocols(["http/1.1"])
-    return Server(config, before_shutdown)
+    return config

@@ -580,3 +580,32 @@ async def test_a_store_that_is_away_is_a_503(doors: Doors, sandbox: str, monkeyp
     async with doors.client(key=None) as client:
         response = await client.get("/", headers=doors.route("iother0000", 8000))
         assert response.status_code == 503 and "database" in response.json()["message"]
+
+
+async def test_a_half_closed_connection_gets_a_quick_answer_and_no_endless_one(doors: Doors, sandbox: str) -> None:
+    left = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
+        await reader.read()
+        left.set()
+
+    async def half(request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
+        writer.write(request)
+        writer.write_eof()
+        answer = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        return answer
+
+    async with service(echo) as port, raw_service(hang) as endless:
+        doors.ports[8000], doors.ports[8001] = port, endless
+        assert b'"status":"ok"' in await half(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b'"/quick"' in await half(request(doors, sandbox, "GET /quick HTTP/1.1", close=False))
+        cut = await half(request(doors, sandbox, "GET / HTTP/1.1", port=8001, close=False))
+        assert not cut.endswith(b"0\r\n\r\n")
+        await asyncio.wait_for(left.wait(), 5)
+        unfinished = request(doors, sandbox, "POST / HTTP/1.1", "Content-Length: 100", close=False) + b"half"
+        assert await half(unfinished) == b""
+        await until(lambda: doors.edge.open_connections(sandbox) == 0)

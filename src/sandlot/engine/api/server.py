@@ -18,6 +18,7 @@ HEAD_S = 60.0
 KEEP_ALIVE_S = 330  # SDKs keep idle connections for 300 s; the one who closes first must be the client
 WEBSOCKET_LIMIT = 32 << 20
 SHUTDOWN_S = 5
+HALF_CLOSED_S = 0.1
 _OFFER = re.compile(rb"\r\nupgrade:([ \t]*h2c[ \t]*\r\n)", re.IGNORECASE)
 
 
@@ -40,6 +41,23 @@ class Http(HttpToolsProtocol):
         if self._active is not None and not self._active.response_complete:
             self._active.disconnected = True
             self._active.message_event.set()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client will send no more. It may still want its answer, or be gone: nothing tells which.
+
+        A whole request is answered if that does not take long; with TLS the connection ends here in any case.
+        """
+        cycle = self._active
+        if cycle is None or cycle.response_complete or cycle.more_body or self.pipeline or self.scheme == "https":
+            return None
+        cycle.keep_alive = False
+        self.loop.call_later(HALF_CLOSED_S, self._give_up, cycle)
+        return True
+
+    def _give_up(self, cycle: RequestResponseCycle) -> None:
+        """A stream is not kept open for a client that is probably gone; the API's own answers all come to an end."""
+        if cycle.scope.get("crossing") and not cycle.response_complete and not self.transport.is_closing():
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self._in_head and b"h2c" in data:

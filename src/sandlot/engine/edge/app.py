@@ -121,6 +121,7 @@ class Edge:
         try:
             async with self._ways.passage(sandbox) as (way, passage):
                 self._on_pass(scope["type"])
+                scope["crossing"] = True  # for the server, which treats streams into sandboxes with less patience
                 crossing = Crossing(scope, receive, send, sandbox, target.port, self._ways, way, passage)
                 await (pass_http(crossing) if scope["type"] == "http" else pass_websocket(crossing))
         except TooManyConnections:

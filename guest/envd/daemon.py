@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -53,6 +54,7 @@ class Daemon:
             "GET /metrics": self._metrics,
             "POST /init": self._init,
             "POST /relay": self._relay,
+            "POST /halt": self._halt,
             "GET /logs": self._logs,
         }
         self._paths = {route.split(" ")[1] for route in self._routes}
@@ -115,6 +117,20 @@ class Daemon:
             raise HttpError(404, f"nothing accepts connections on the loopback's port {port}")
         await reply.send_json(200, {"port": opened})
 
+    async def _halt(self, request: Request, reply: Reply) -> None:
+        """End everything but this daemon, as turning a machine off would: only files are to be kept."""
+        self.processes.end_all()
+        if os.getpid() == 1:  # else the processes of others are not ours to end
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        for _ in range(100):
+            self.processes.reap()
+            if not any(self.processes):
+                break
+            await asyncio.sleep(0.01)
+        os.sync()
+        await reply.send(204, [("Cache-Control", "no-store")])
+
     async def _logs(self, request: Request, reply: Reply) -> None:
         after = request.query.get("after", "0")
         if not after.isdecimal() or len(after) > 15:
@@ -136,7 +152,10 @@ async def serve(host: str, port: int, state: State) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
     server = await loop.create_server(lambda: Connection(daemon.handle, logs.report), sock=listener, backlog=1024)
-    print(f"envd {VERSION} listens on {host}:{listener.getsockname()[1]}", flush=True)
+    try:
+        print(f"envd {VERSION} listens on {host}:{listener.getsockname()[1]}", flush=True)
+    except OSError as error:  # nobody listens to us
+        logs.report("could not say that the daemon listens", error)
     gc.freeze()
     gc.enable()
     await stop.wait()

@@ -56,9 +56,9 @@ class Execution:
             while not self._over.wait(0.2):
                 pass
         except Interrupted as interrupted:
-            self._status, self._error = 128 + interrupted.number, None
             self._stopping = True
             self._obtained.wait(CREATE_TIMEOUT_S)
+            return 128 + interrupted.number
         finally:
             for number in previous:
                 signal.signal(number, signal.SIG_IGN)

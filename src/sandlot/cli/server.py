@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
+import select
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_S = 180
 LOG_LIMIT = 16 << 20
-PR_SET_PDEATHSIG = 1
 # What the server gets of the caller's environment. The rest may hold secrets that are none of its business.
 _PASSED = ("PATH", "HOME", "LANG", "TZ", "TERM", "NO_COLOR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "SSL_CERT_FILE")
 _PASSED_PREFIXES = ("SANDLOT_", "LC_", "http_", "https_", "no_", "HTTP_", "HTTPS_", "NO_")
@@ -129,16 +130,35 @@ def serve(*, with_parent: Annotated[int | None, typer.Option(hidden=True)] = Non
     """Be the server, in this process, with nothing prepared and nothing explained."""
     chosen = settings()
     if with_parent is not None:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != with_parent:  # it ended before we asked to be told
-            raise Failure("the command that started this server is gone")
+        _end_with(with_parent)
     try:
         instance.claim(chosen.data_dir)
     except instance.AlreadyRunning as error:
         raise Failure(f"{error}. End it first: ./sandlot down") from error
+    from sandlot.engine.errors import EngineError
     from sandlot.main import serve as serve_until_told
 
-    serve_until_told(chosen)
+    try:
+        serve_until_told(chosen)
+    except EngineError as error:
+        raise Failure(str(error)) from error
+    except Exception as error:
+        traceback.print_exc()  # the log is where somebody will look for it
+        raise typer.Exit(70) from error
+
+
+def _end_with(parent: int) -> None:
+    """Have this process told to end when its parent does. A parent-death signal would be lost with a change of
+    credentials, which entering namespaces can be; a pidfd is not."""
+    pidfd = os.pidfd_open(parent)
+    if os.getppid() != parent:
+        raise Failure("the command that started this server is gone")
+
+    def wait() -> None:
+        select.select([pidfd], [], [])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _already_up(chosen: Settings) -> instance.Facts | None:

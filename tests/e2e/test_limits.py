@@ -1,0 +1,148 @@
+"""Greedy sandboxes: memory, processes, disk and CPU run out in that sandbox alone, with a reason people can read."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from e2b import CommandExitException, Sandbox
+from e2b.exceptions import NotEnoughSpaceException, SandboxException
+from tests.e2e.conftest import in_pristine
+from tests.e2e.server import Server, until
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def server(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With small limits, so that they are hit soon."""
+    small = {"sandbox_memory_mb": "256", "sandbox_disk_mb": "128", "sandbox_pids": "200"}
+    with in_pristine(tmp_path_factory, runtime, **small) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def neighbour(server: Server) -> Iterator[Sandbox]:
+    made = server.create(timeout=900)
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def greedy(server: Server) -> Iterator[Sandbox]:
+    made = server.create(timeout=300)
+    yield made
+    made.kill()
+
+
+@contextlib.contextmanager
+def undisturbed(server: Server, neighbour: Sandbox) -> Iterator[None]:
+    """All the while, the server and another sandbox must answer, in reasonable time."""
+    slowest = {"server": 0.0, "neighbour": 0.0}
+    failures: list[str] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        with server.http() as client:
+            while not done.is_set():
+                began = time.monotonic()
+                if client.get("/health").status_code >= 300:
+                    failures.append("the server is not healthy")
+                slowest["server"] = max(slowest["server"], time.monotonic() - began)
+                began = time.monotonic()
+                try:
+                    assert neighbour.commands.run("echo fine", timeout=20).stdout == "fine\n"
+                except Exception as error:
+                    failures.append(repr(error))
+                slowest["neighbour"] = max(slowest["neighbour"], time.monotonic() - began)
+                done.wait(0.1)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        asker.join(60)
+    assert not failures and not asker.is_alive()
+    assert slowest["server"] < 3 and slowest["neighbour"] < 10, slowest
+
+
+def end_of(server: Server, sandbox: Sandbox) -> str:
+    with server.http() as client:
+        answer = client.get(f"/v2/sandboxes/{sandbox.sandbox_id}/logs").json()
+    return str(answer["logs"][-1]["message"])
+
+
+HOG = "python3 -c 'x = []\nwhile True: x.append(bytearray(8 << 20))'"
+
+
+def test_too_much_memory_ends_what_took_it(server: Server, greedy: Sandbox, neighbour: Sandbox) -> None:
+    """The kernel ends a process of the sandbox, or the whole sandbox: it is told which, and why."""
+    with undisturbed(server, neighbour):
+        with pytest.raises((CommandExitException, SandboxException)):
+            greedy.commands.run(HOG, timeout=60)
+        until(lambda: "out of memory" in end_of(server, greedy) or greedy.is_running(), 20)
+    if "out of memory" in end_of(server, greedy):
+        assert greedy.is_running() is False and greedy.sandbox_id not in server.running()
+    else:
+        assert greedy.commands.run("echo back").stdout == "back\n"
+
+
+FORK_BOMB = "bomb() { bomb | bomb & }; bomb; sleep 4"
+
+
+def test_a_fork_bomb_stays_inside(server: Server, greedy: Sandbox, neighbour: Sandbox) -> None:
+    with undisturbed(server, neighbour):
+        with contextlib.suppress(CommandExitException, SandboxException):
+            greedy.commands.run(FORK_BOMB, timeout=8)
+    assert greedy.kill() in (True, False)
+    until(lambda: greedy.sandbox_id not in server.running())
+
+
+def test_a_full_disk_is_full_inside(server: Server, greedy: Sandbox, neighbour: Sandbox) -> None:
+    with undisturbed(server, neighbour):
+        with pytest.raises(CommandExitException) as caught:
+            greedy.commands.run("dd if=/dev/zero of=/home/user/big bs=1M count=400", timeout=60)
+        assert "No space left" in caught.value.stderr
+        with pytest.raises(NotEnoughSpaceException):
+            greedy.files.write("/home/user/more", b"x" * (8 << 20))
+        greedy.commands.run("rm /home/user/big")
+        greedy.files.write("/home/user/more", b"x" * (8 << 20))
+    used = sum(file.stat().st_blocks * 512 for file in server.data_dir.rglob("*") if file.is_file())
+    assert used < 1 << 30
+
+
+def test_busy_processors_leave_room_for_others(server: Server, greedy: Sandbox, neighbour: Sandbox) -> None:
+    with undisturbed(server, neighbour):
+        with contextlib.suppress(SandboxException):
+            greedy.commands.run("for i in $(seq 20); do (while :; do :; done) & done; sleep 3", timeout=5)
+    assert greedy.kill() is True
+
+
+def test_a_flood_of_output_that_nobody_reads_is_held_back(server: Server, greedy: Sandbox, neighbour: Sandbox) -> None:
+    before = memory_of(server)
+    headers = {
+        "E2b-Sandbox-Id": greedy.sandbox_id, "E2b-Sandbox-Port": "49983",
+        "X-Access-Token": greedy._envd_access_token or "", "Content-Type": "application/connect+json",
+        "Connect-Protocol-Version": "1",
+    }  # fmt: skip
+    body = b'{"process":{"cmd":"/usr/bin/yes"}}'
+    frame = b"\0" + len(body).to_bytes(4, "big") + body
+    with undisturbed(server, neighbour), httpx.Client(trust_env=False, timeout=20) as client:
+        url = f"http://127.0.0.1:{server.port}/process.Process/Start"
+        with client.stream("POST", url, headers=headers, content=frame) as answer:
+            assert answer.status_code == 200
+            time.sleep(2)  # the flood needs a moment to pile up somewhere, if it does
+            grown = memory_of(server) - before
+    assert grown < 100 << 20, f"the server grew by {grown >> 20} MiB"
+    assert greedy.commands.run("echo fine").stdout == "fine\n"
+
+
+def memory_of(server: Server) -> int:
+    with open(f"/proc/{server.pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,6 +48,7 @@ Samples = defaultdict[str, defaultdict[str, list[float]]]
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     plan = QUICK if options.quick else FULL
+    plan = replace(plan, rounds=options.rounds or plan.rounds)
     samples: Samples = defaultdict(lambda: defaultdict(list))
     with _contestants(options.runtimes) as contestants, tempfile.TemporaryDirectory() as files:
         facts, versions = machine.facts(), machine.versions() | _docker_versions(contestants)
@@ -179,6 +180,7 @@ def _say(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds: a minute instead of ten")
+    parser.add_argument("--rounds", type=int, help="how many rounds are counted, instead of the usual number")
     parser.add_argument("--runtimes", nargs="*", default=list(RUNTIMES), choices=RUNTIMES, metavar="RUNTIME")
     parser.add_argument("--name", help="last part of the result's file name (default: quick or full)")
     return parser

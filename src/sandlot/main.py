@@ -10,7 +10,6 @@ import os
 import secrets
 import signal
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,9 +23,10 @@ from sandlot.engine import processes
 from sandlot.engine.access import Access
 from sandlot.engine.api.app import build_app
 from sandlot.engine.api.deps import Deps
+from sandlot.engine.api.server import Server, build_config
 from sandlot.engine.edge import Edge
 from sandlot.engine.envd import EnvdClient
-from sandlot.engine.errors import EngineError, Unavailable
+from sandlot.engine.errors import EngineError, Unauthorized, Unavailable
 from sandlot.engine.images import base, guest
 from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.metrics_history import MetricsHistory
@@ -39,13 +39,14 @@ from sandlot.engine.request import Limits
 from sandlot.engine.routing import Routes
 from sandlot.engine.runtimes import RUNTIMES
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.engine.suspension import Suspension
 from sandlot.engine.sweeper import run_sweeper
 from sandlot.settings import Settings
 
 log = logging.getLogger(__name__)
 
 NODE = "local"
-STOP_S = 5  # how long open requests may take to end when the server is told to
+DRAIN_S = 0.2  # how long open exchanges may take to end by themselves before a pause cuts them
 Progress = Callable[[str], None]
 
 
@@ -97,13 +98,14 @@ async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engi
         await _built_in_templates(settings, templates, progress)
         node = await stack.enter_async_context(_node(settings, runtimes))
         nodes = {node.name: node}
+        limits = Limits(max_sandboxes=settings.max_sandboxes, max_timeout_s=settings.max_timeout_hours * 3600)
         lifecycle = Lifecycle(
             sandboxes=sandboxes,
             templates=templates,
             nodes=nodes,
             clock=now,
             default_runtime=default_runtime,
-            limits=Limits(max_sandboxes=settings.max_sandboxes, max_timeout_s=settings.max_timeout_hours * 3600),
+            limits=limits,
         )
         stack.push_async_callback(lifecycle.close)
 
@@ -116,8 +118,16 @@ async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engi
         async def by_state() -> Mapping[str, int]:
             return {state.value: await sandboxes.count(states=[state]) for state in State if state is not State.ENDED}
 
+        suspension = Suspension(
+            lifecycle=lifecycle,
+            templates=templates,
+            clock=now,
+            limits=limits,
+            drain=lambda sandbox_id: edge.drain(sandbox_id, DRAIN_S),
+        )
         deps = Deps(
             lifecycle=lifecycle,
+            suspension=suspension,
             access=access,
             templates=templates,
             history=history,
@@ -131,13 +141,17 @@ async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engi
             telemetry.Watched(build_app(deps), numbers),
             Routes(lifecycle.find, running),
             relay=node.relay_port,
+            wake=suspension.wake,
             domain=settings.domain,
+            on_pass=lambda kind: numbers.edge_passed.labels(kind).inc(),
             on_refusal=lambda status: numbers.edge_refused.labels(str(status)).inc(),
         )
         stack.push_async_callback(edge.close)
         lifecycle.on_change(edge.changed)
         lifecycle.on_change(history.changed)
-        reconciler = Reconciler(lifecycle=lifecycle, sandboxes=sandboxes, nodes=nodes)
+        reconciler = Reconciler(
+            lifecycle=lifecycle, suspension=suspension, sandboxes=sandboxes, templates=templates, nodes=nodes
+        )
         repairs = await reconciler.at_start()
         if repairs.adopted:
             progress(f"took over {len(repairs.adopted)} running sandboxes")
@@ -153,7 +167,9 @@ async def _first_key(access: Access, data_dir: Path) -> None:
     team = await access.ensure_first_team()
     path = data_dir / "keys" / "default"
     if path.exists():
-        return
+        with contextlib.suppress(Unauthorized):  # a key of another database
+            await access.authenticate(path.read_text().strip())
+            return
     path.parent.mkdir(mode=0o700, exist_ok=True)
     _, secret = await access.create_key(team.id, "default")
     draft = path.with_name(f".default-{secrets.token_hex(4)}")
@@ -208,6 +224,7 @@ async def _node(settings: Settings, runtimes: Mapping[str, Runtime]) -> AsyncIte
         runtimes=runtimes,
         network=network,
         envd=envd,
+        checkpoint_limit_bytes=settings.checkpoint_disk_gb << 30,
         keep_logs=timedelta(hours=settings.keep_ended_hours),
     )
     try:
@@ -216,6 +233,8 @@ async def _node(settings: Settings, runtimes: Mapping[str, Runtime]) -> AsyncIte
         await node.close()
         await envd.close()
         await network.close()
+        for runtime in runtimes.values():
+            await runtime.close()
         for runtime in runtimes.values():
             await runtime.close()
 
@@ -276,9 +295,9 @@ def _build_id(layer: str) -> str:
 
 
 def _public_domain(settings: Settings) -> str | None:
-    if settings.domain is None:
-        return None
-    return settings.domain if settings.port == 443 else f"{settings.domain}:{settings.port}"
+    if settings.domain is None or settings.port == 443 or ":" in settings.domain:
+        return settings.domain
+    return f"{settings.domain}:{settings.port}"
 
 
 def _certificate(settings: Settings) -> tls.Certificate:
@@ -291,29 +310,12 @@ async def _listen(settings: Settings, engine: _Engine) -> None:
     sock = _bind(settings)
     port = sock.getsockname()[1]
     certificate = _certificate(settings) if settings.domain else None
-    config = uvicorn.Config(
-        engine.app,
-        http="httptools",
-        ws="websockets",
-        loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=640,
-        timeout_graceful_shutdown=STOP_S,
-        h11_max_incomplete_event_size=64 << 10,
-        ws_per_message_deflate=False,
-        ws_max_size=1 << 30,
-        backlog=2048,
+    config = build_config(engine.app, certificate=(certificate.chain, certificate.key) if certificate else None)
+    server = _Server(
+        config,
+        before_shutdown=engine.app.close,
+        on_listening=lambda: _announce(settings, port, certificate),
     )
-    if certificate is not None:
-        config.load()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate.chain, certificate.key)
-        context.set_alpn_protocols(["http/1.1"])
-        config.ssl = context
-    server = _Server(config, lambda: _announce(settings, port, certificate))
     loops = [
         asyncio.create_task(run_sweeper(engine.lifecycle, now, keep_ended=timedelta(hours=settings.keep_ended_hours))),
         asyncio.create_task(engine.reconciler.run()),
@@ -330,15 +332,7 @@ async def _listen(settings: Settings, engine: _Engine) -> None:
         await asyncio.gather(*loops, return_exceptions=True)
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_listening = on_listening
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        self._on_listening()
-
+class _Server(Server):
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
         """Stop on SIGINT and SIGTERM, and leave what else the process does with signals alone."""

@@ -60,6 +60,9 @@ class Settings(BaseSettings):
         (), description="Resolvers that sandboxes' names are looked up at, comma-separated. Unset: the host's own."
     )
     warm_slots: int = Field(4, ge=0, description="Network slots kept ready beyond those in use.")
+    checkpoint_disk_gb: int = Field(
+        50, ge=1, description="Most disk that states of paused sandboxes and snapshots may use, in GiB."
+    )
     keep_ended_hours: int = Field(
         24, ge=0, description="How long ended sandboxes and their logs can still be looked up."
     )

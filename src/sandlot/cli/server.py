@@ -85,6 +85,10 @@ def down(
         raise Failure("the server belongs to root; use sudo: sudo ./sandlot down") from error
     if pid is None:
         output.say(f"No server runs for {chosen.data_dir}.")
+        if not keep and (left := _give_back_network(chosen)):
+            output.warn(
+                f"{left} sandboxes of an earlier server run on. To end them: ./sandlot up -d, then ./sandlot down"
+            )
         return
     ended = not keep and _end_sandboxes(chosen)
     if not instance.stop(chosen.data_dir):
@@ -237,12 +241,15 @@ def _say_hello(chosen: Settings) -> bool:
 
 def _say_next_steps(chosen: Settings, detach: bool) -> None:
     option = client.instance_option(chosen)
+    steps = [
+        (f'eval "$(./sandlot env{option})"', "point the E2B SDKs at it"),
+        (f"./sandlot run{option} -- python3 -c 'print(6*7)'", "one command in a sandbox of its own"),
+        (f"./sandlot down{option}" if detach else "Ctrl-C", "end everything"),
+    ]
+    width = max(len(command) for command, _ in steps)
     output.say()
-    output.say(f'  eval "$(./sandlot env{option})"                        point the E2B SDKs at it')
-    output.say(f"  ./sandlot run{option} -- python3 -c 'print(6*7)'      one command in a sandbox of its own")
-    output.say(
-        f"  ./sandlot down{option}                                end everything" if detach else "  Ctrl-C ends it."
-    )
+    for command, meaning in steps:
+        output.say(f"  {command.ljust(width)}  {meaning}")
     output.say()
 
 
@@ -291,17 +298,24 @@ def _end_sandboxes(chosen: Settings) -> bool:
     return True
 
 
-def _give_back_network(chosen: Settings) -> None:
-    """Slots and rules outlive the server for the sake of running sandboxes; with the last of those, they go."""
+def _give_back_network(chosen: Settings) -> int:
+    """Slots and rules outlive the server for the sake of running sandboxes; with the last of those, they go.
+
+    Returns how many sandboxes still have one.
+    """
+    if os.geteuid() != 0 or not (chosen.data_dir / "network").is_dir():
+        return 0
     from sandlot.engine.network.slots import Slots
     from sandlot.main import instance_id
 
-    async def destroy() -> None:
+    async def destroy() -> int:
         slots = Slots(chosen.data_dir, instance_id(chosen.data_dir), chosen.network_range)
-        if not await slots.claims():
+        claims = await slots.claims()
+        if not claims:
             await slots.destroy()
+        return len(claims)
 
-    asyncio.run(destroy())
+    return asyncio.run(destroy())
 
 
 def _status(chosen: Settings) -> dict[str, Any]:

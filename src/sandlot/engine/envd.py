@@ -82,6 +82,16 @@ class EnvdClient:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.3, 0.1)
 
+    async def halt(self, address: str, token: str | None) -> None:
+        """End every process of the guest but the daemon. Raises `GuestUnresponsive`."""
+        try:
+            async with self._request("POST", address, "/halt", token) as reply:
+                problem = "" if reply.status == 204 else f"it answered {reply.status}"
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            problem = str(error) or type(error).__name__
+        if problem:
+            raise GuestUnresponsive(f"the daemon at {address} did not end the guest's processes: {problem[:200]}")
+
     async def logs(self, address: str, token: str | None) -> Sequence[LogEntry]:
         """What the daemon logged; empty if it does not answer in time."""
         try:

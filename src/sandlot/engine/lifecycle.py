@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from sandlot.engine.errors import (
@@ -40,9 +39,9 @@ from sandlot.engine.request import (
     parse_sandbox_id,
     request_digest,
 )
+from sandlot.engine.transitions import Transitions
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 START_LIMIT_S = 120.0  # a node has tighter limits of its own; this one bounds a node that hangs
 STOP_LIMIT_S = 60.0
@@ -67,7 +66,7 @@ class Lifecycle:
         make_token: Callable[[], str] = new_token,
     ) -> None:
         self._sandboxes = sandboxes
-        self._rows = Rows(sandboxes)
+        self.rows = Rows(sandboxes)
         self._templates = templates
         self._nodes = nodes
         self._clock = clock
@@ -79,24 +78,30 @@ class Lifecycle:
         self._admission = asyncio.Lock()
         self._end_slots = asyncio.Semaphore(ENDS_AT_ONCE)
         self._policy_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._starting: dict[str, asyncio.Task[Sandbox]] = {}
-        self._ending: dict[str, asyncio.Task[None]] = {}
-        self._background: set[asyncio.Task[Any]] = set()
+        self.transitions = Transitions()
         self._exits: dict[str, Exit] = {}  # machines that ended before their sandbox was running
         self._deadlines: dict[str, datetime] = {}
-        self._rows.on_change(self._note_deadline)
+        self._at_deadline: Callable[[Sandbox], Awaitable[object]] = lambda due: self.end(due, "timeout")
+        self.rows.on_change(self._note_deadline)
         for node in nodes.values():
             node.on_exit(self.machine_exited)
 
     def on_change(self, callback: Callable[[Sandbox], None]) -> None:
         """Call back, at once and without waiting, with every row written from here."""
-        self._rows.on_change(callback)
+        self.rows.on_change(callback)
+
+    def at_deadline(self, act: Callable[[Sandbox], Awaitable[object]]) -> None:
+        """Do this with a sandbox that has reached its deadline, instead of ending it."""
+        self._at_deadline = act
+
+    def node(self, name: str) -> Node:
+        node = self._nodes.get(name)
+        if node is None:
+            raise Unavailable(f"node {name!r} is not one of this server's")
+        return node
 
     def node_of(self, sandbox: Sandbox) -> Node:
-        node = self._nodes.get(sandbox.node)
-        if node is None:
-            raise Unavailable(f"sandbox {sandbox.id!r} is on node {sandbox.node!r}, which this server does not have")
-        return node
+        return self.node(sandbox.node)
 
     # Reading
 
@@ -140,7 +145,7 @@ class Lifecycle:
         )
         more = len(rows) > limit
         rows = rows[:limit]
-        return Page(sandboxes=rows, next_token=encode_cursor(rows[-1]) if more else None)
+        return Page(sandboxes=rows, next_token=encode_cursor(rows[-1].started_at, rows[-1].id) if more else None)
 
     async def count(self, team_id: str | None, states: Collection[State] = (State.RUNNING,)) -> int:
         return await self._sandboxes.count(team_id=team_id, states=states)
@@ -152,25 +157,38 @@ class Lifecycle:
 
         A caller that goes away while it starts leaves nothing behind, unless it gave a key: then it may come back for it.
         """
-        check_request(new, self._limits, self._default_runtime)
-        template = await self._template(team_id, new.template)
-        node = self._schedule(template.resources, tuple(self._nodes.values()))
+        return await self.launch(team_id, new, await self.template(team_id, new.template))
+
+    async def launch(self, team_id: str, new: NewSandbox, template: Template) -> Sandbox:
+        """A running sandbox from a template that is at hand; the same promises as `create`."""
+        check_request(new, self._limits)
+        node = self._place(template)
         row = self._row(team_id, new, template, node)
-        start = self._track(self._starting, row.id, self._start(row, template, node), self._started)
+        start = self.transitions.track(self.transitions.moving, row.id, self._start(row, template, node), self.moved)
         try:
             return await asyncio.shield(start)
         except _KeyInUse as use:
             return await self._repeat(use.sandbox, row)
         except asyncio.CancelledError:
             if new.idempotency_key is None:
-                self._later(self._take_back(start))
+                self.transitions.later(self._take_back(start))
             raise
 
-    async def _template(self, team_id: str, ref: str) -> Template:
+    async def template(self, team_id: str, ref: str) -> Template:
         template = await self._templates.resolve(team_id, ref.removesuffix(":default"))
         if template is None:
             raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
         return template
+
+    def _place(self, template: Template) -> Node:
+        if template.node is None:
+            return self._schedule(template.resources, tuple(self._nodes.values()))
+        node = self._nodes.get(template.node)
+        if node is None:
+            raise Unavailable(
+                f"snapshot {template.name!r} is on node {template.node!r}, which this server does not have"
+            )
+        return node
 
     def _row(self, team_id: str, new: NewSandbox, template: Template, node: Node) -> Sandbox:
         now = self._clock()
@@ -203,13 +221,13 @@ class Lifecycle:
     async def _start(self, row: Sandbox, template: Template, node: Node) -> Sandbox:
         await self._admit(row)
         try:
-            machine = await asyncio.wait_for(node.start(_wanted(row, template)), START_LIMIT_S)
-            running = await self._rows.swap(row, self._running(row, machine))
+            machine = await asyncio.wait_for(node.start(wanted(row, template)), START_LIMIT_S)
+            running = await self.rows.swap(row, self._running(row, machine))
         except (Exception, asyncio.CancelledError) as error:
             failure = _start_failure(row, error)
             await self._abandon(row, str(failure))
             raise failure from error
-        self._later(self._templates.spawned(template.id, running.started_at))
+        self.transitions.later(self._templates.spawned(template.id, running.started_at))
         return running
 
     async def _admit(self, row: Sandbox) -> None:
@@ -219,12 +237,21 @@ class Lifecycle:
                 earlier = await self._sandboxes.by_idempotency_key(row.team_id, row.idempotency_key)
                 if earlier is not None:
                     raise _KeyInUse(earlier)
-            if await self._sandboxes.count(states=HOLDING) >= self._limits.max_sandboxes:
-                raise NoCapacity(
-                    f"this server runs at most {self._limits.max_sandboxes} sandboxes at once; kill one, "
-                    "or raise SANDLOT_MAX_SANDBOXES"
-                )
+            await self._check_room()
             await self._sandboxes.add(row)
+
+    async def _check_room(self) -> None:
+        if await self._sandboxes.count(states=HOLDING) >= self._limits.max_sandboxes:
+            raise NoCapacity(
+                f"this server runs at most {self._limits.max_sandboxes} sandboxes at once; kill one, "
+                "or raise SANDLOT_MAX_SANDBOXES"
+            )
+
+    async def readmit(self, paused: Sandbox) -> Sandbox:
+        """The row of a paused sandbox on its way back, if there is room."""
+        async with self._admission:
+            await self._check_room()
+            return await self.rows.swap(paused, replace(paused, state=State.RESUMING))
 
     def _running(self, row: Sandbox, machine: Machine) -> Sandbox:
         now = self._clock()
@@ -248,9 +275,10 @@ class Lifecycle:
             raise Conflict(
                 f"Idempotency-Key {row.idempotency_key!r} was used with a different request; use a new key for this one"
             )
-        start = self._starting.get(earlier.id)
+        start = self.transitions.moving.get(earlier.id)
         if start is not None:
-            return await asyncio.shield(start)
+            await asyncio.wait([start])
+            return await self._repeat(await self.get(None, earlier.id, include_ended=True), row)
         sandbox = await self.find(earlier.id) or earlier
         if sandbox.state in (State.CREATING, State.STOPPING, State.ENDED):
             raise Conflict(
@@ -264,10 +292,11 @@ class Lifecycle:
         if not start.cancelled() and start.exception() is None:
             await self._ended(start.result().id, "the caller went away while it was starting")
 
-    def _started(self, sandbox_id: str) -> None:
+    def moved(self, sandbox_id: str) -> None:
+        """A transition is over: look at a machine that ended meanwhile."""
         exit = self._exits.pop(sandbox_id, None)
         if exit is not None:
-            self._later(self.machine_exited(sandbox_id, exit))
+            self.transitions.later(self.machine_exited(sandbox_id, exit))
 
     # Changing
 
@@ -279,7 +308,7 @@ class Lifecycle:
         end_at = self._clock() + timedelta(seconds=timeout_s)
         sandbox = await self._update(team_id, sandbox_id, lambda old: replace(old, end_at=end_at))
         if timeout_s == 0:
-            await self.end(sandbox, "timeout")
+            await self._at_deadline(sandbox)
         return sandbox
 
     async def refresh(self, team_id: str | None, sandbox_id: str, timeout_s: int) -> Sandbox:
@@ -290,20 +319,16 @@ class Lifecycle:
         end_at = self._clock() + timedelta(seconds=timeout_s)
         return await self._update(team_id, sandbox_id, lambda old: replace(old, end_at=max(old.end_at, end_at)))
 
-    async def connect(self, team_id: str | None, sandbox_id: str, timeout_s: int) -> tuple[Sandbox, bool]:
-        """The running sandbox, with its deadline put off, and whether it had to be resumed."""
-        return await self.refresh(team_id, sandbox_id, timeout_s), False
-
     async def set_network(self, team_id: str | None, sandbox_id: str, policy: NetworkPolicy) -> Sandbox:
         """Replace what the sandbox may reach. Who may reach the sandbox stays as it was created.
 
         In force on the node before it is in the row: after a crash in between, the row's policy is put in force again,
         and the caller was told nothing. The lock keeps two callers from leaving one policy here and the other there.
         """
-        sandbox = await self._settled(team_id, sandbox_id)
+        sandbox = await self.settled(team_id, sandbox_id)
         lock = self._policy_locks.setdefault(sandbox.id, asyncio.Lock())
         async with lock:
-            sandbox = await self._settled(team_id, sandbox_id)
+            sandbox = await self.settled(team_id, sandbox_id)
             require_running(sandbox, "change the network of")
             wanted = replace(
                 policy,
@@ -315,20 +340,19 @@ class Lifecycle:
             return await self._update(team_id, sandbox_id, lambda old: replace(old, network=wanted))
 
     async def _update(self, team_id: str | None, sandbox_id: str, change: Callable[[Sandbox], Sandbox]) -> Sandbox:
-        sandbox = await self._settled(team_id, sandbox_id)
+        sandbox = await self.settled(team_id, sandbox_id)
 
         def changed(old: Sandbox) -> Sandbox:
             require_running(old, "change")
             return change(old)
 
-        return await self._rows.change(sandbox.id, changed)
+        return await self.rows.change(sandbox.id, changed)
 
-    async def _settled(self, team_id: str | None, sandbox_id: str) -> Sandbox:
-        """The row, after waiting for a start in flight."""
+    async def settled(self, team_id: str | None, sandbox_id: str) -> Sandbox:
+        """The row, after waiting for a start, a pause or a resume in flight."""
         sandbox = await self.get(team_id, sandbox_id)
-        start = self._starting.get(sandbox.id)
-        if start is not None:
-            await asyncio.wait([start])
+        if sandbox.id in self.transitions.moving:
+            await self.transitions.settle(sandbox.id)
             sandbox = await self.get(team_id, sandbox_id)
         return sandbox
 
@@ -347,7 +371,7 @@ class Lifecycle:
                 return False
         else:
             try:
-                await self._rows.swap(seen, stopping(seen, reason))
+                await self.rows.swap(seen, stopping(seen, reason))
             except Conflict:
                 return False
         await self._ended(seen.id, reason)
@@ -355,7 +379,7 @@ class Lifecycle:
 
     async def machine_exited(self, sandbox_id: str, exit: Exit) -> None:
         """A node says that a machine ended by itself."""
-        if sandbox_id in self._starting:
+        if sandbox_id in self.transitions.moving:
             self._exits[sandbox_id] = exit  # looked at when the start is over
             return
         try:
@@ -370,10 +394,13 @@ class Lifecycle:
         due = await self._sandboxes.expired(self._clock())
         for sandbox in due:
             self._deadlines.pop(sandbox.id, None)
-        ends = [self._later(self.end(sandbox, "timeout")) for sandbox in due]
+        ends = [self.transitions.later(self._expired(sandbox)) for sandbox in due]
         if ends:  # a stop that hangs goes on by itself: it must not hold up the deadlines of others
             await asyncio.wait(ends, timeout=EXPIRE_WAIT_S)
         return len(due)
+
+    async def _expired(self, due: Sandbox) -> None:
+        await self._at_deadline(due)
 
     async def purge(self, keep: timedelta) -> int:
         """Forget sandboxes that ended longer ago than `keep`."""
@@ -391,26 +418,25 @@ class Lifecycle:
 
     async def _ended(self, sandbox_id: str, reason: str) -> None:
         """Wait for the end that is in progress, or be the one who does it. Goes on if the caller goes away."""
-        task = self._ending.get(sandbox_id)
+        ending = self.transitions.ending
+        task = ending.get(sandbox_id)
         if task is None:
-            task = self._track(self._ending, sandbox_id, self._end(sandbox_id, reason))
+            task = self.transitions.track(ending, sandbox_id, self._end(sandbox_id, reason))
         await asyncio.shield(task)
 
     async def _end(self, sandbox_id: str, reason: str) -> None:
         # STOPPING first: a start in flight then fails its swap, and cleans up before the machine is stopped here.
-        await self._rows.change(sandbox_id, lambda old: stopping(old, reason))
-        start = self._starting.get(sandbox_id)
-        if start is not None:
-            await asyncio.wait([start])
+        await self.rows.change(sandbox_id, lambda old: stopping(old, reason))
+        await self.transitions.settle(sandbox_id)
         await self._finish(sandbox_id, reason)
 
     async def _finish(self, sandbox_id: str, reason: str) -> None:
-        sandbox = await self._rows.change(sandbox_id, lambda old: stopping(old, reason))
+        sandbox = await self.rows.change(sandbox_id, lambda old: stopping(old, reason))
         if sandbox.state is State.ENDED:
             return
         async with self._end_slots:
             await self._stop(sandbox)
-        await self._rows.change(sandbox_id, lambda old: ended(old, self._clock()))
+        await self.rows.change(sandbox_id, lambda old: ended(old, self._clock()))
         log.info("sandbox %s ended: %s", sandbox_id, sandbox.end_reason)
 
     async def _stop(self, sandbox: Sandbox) -> None:
@@ -430,55 +456,17 @@ class Lifecycle:
             yield
 
     def moving(self) -> frozenset[str]:
-        """Sandboxes that this process is starting or ending right now."""
-        return frozenset(self._starting) | frozenset(self._ending)
+        """Sandboxes that this process is moving right now, and names that no row has yet."""
+        return self.transitions.ids()
 
     async def adopt(self, sandbox: Sandbox) -> None:
         """Take over a running sandbox of an earlier process."""
         await self.node_of(sandbox).adopt(sandbox)
-        self._rows.announce(sandbox)
+        self.rows.announce(sandbox)
 
     async def close(self) -> None:
         """Give up starts in flight, finish what is being ended. Running sandboxes stay."""
-        for start in self._starting.values():
-            start.cancel()
-        while tasks := {*self._starting.values(), *self._ending.values(), *self._background}:
-            await asyncio.wait(tasks)
-            await asyncio.sleep(0)  # lets the tasks' own callbacks take them off the lists
-
-    # Work that goes on when its caller goes away
-
-    def _track(
-        self,
-        tasks: dict[str, asyncio.Task[T]],
-        sandbox_id: str,
-        work: Coroutine[Any, Any, T],
-        then: Callable[[str], None] = lambda _: None,
-    ) -> asyncio.Task[T]:
-        """Run `work` on its own, so that a caller that goes away does not stop it halfway."""
-        task = asyncio.create_task(work)
-        tasks[sandbox_id] = task
-
-        def done(task: asyncio.Task[T]) -> None:
-            del tasks[sandbox_id]
-            if not task.cancelled():
-                task.exception()  # whoever waits is told; if nobody does, that is no reason for a warning
-            then(sandbox_id)
-
-        task.add_done_callback(done)
-        return task
-
-    def _later(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
-        async def guarded() -> None:
-            try:
-                await work
-            except Exception:  # nobody waits for it; what it left is found by the reconciler
-                log.exception("work in the background failed")
-
-        task = asyncio.create_task(guarded())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
+        await self.transitions.finish()
 
 
 class _KeyInUse(Conflict):
@@ -487,7 +475,7 @@ class _KeyInUse(Conflict):
         super().__init__(f"the idempotency key belongs to sandbox {sandbox.id!r}")
 
 
-def _wanted(row: Sandbox, template: Template) -> NewMachine:
+def wanted(row: Sandbox, template: Template) -> NewMachine:
     return NewMachine(
         sandbox_id=row.id,
         runtime=row.runtime,
@@ -496,6 +484,7 @@ def _wanted(row: Sandbox, template: Template) -> NewMachine:
         network=row.network,
         envd_token=row.envd_token,
         env_vars=row.env_vars,
+        checkpoint=template.checkpoint,
     )
 
 

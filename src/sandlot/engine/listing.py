@@ -20,8 +20,9 @@ class Page:
     next_token: str | None
 
 
-def encode_cursor(last: Sandbox) -> str:
-    text = json.dumps([last.started_at.isoformat(), last.id])
+def encode_cursor(at: datetime, last_id: str) -> str:
+    """Leads on from a row by the time it is ordered by, and its id."""
+    text = json.dumps([at.isoformat(), last_id])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 

@@ -8,16 +8,20 @@ import json
 import logging
 import os
 import shutil
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sandlot.engine import processes
+from sandlot.engine.checkpoints import Checkpoints
 from sandlot.engine.envd import EnvdClient, Identity
-from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound
+from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound, Unavailable
 from sandlot.engine.logbook import Logbook
 from sandlot.engine.model import (
+    Checkpoint,
     Exit,
     Instance,
     LogEntry,
@@ -25,22 +29,25 @@ from sandlot.engine.model import (
     MachineSpec,
     NetworkPolicy,
     NewMachine,
+    PauseMode,
+    Resources,
     Sandbox,
     Slot,
     Usage,
 )
-from sandlot.engine.ports import Network, Runtime
+from sandlot.engine.ports import Capturing, Freezing, Network, Runtime
 
 log = logging.getLogger(__name__)
 
 LOGS_AT_STOP_S = 0.5
+SETTLE_S = 0.06  # what gVisor needs to notice that connections were closed; one that it has not breaks the saved state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """The guest runtime that new machines get, and how its daemon is started."""
+    """The guest runtime that new machines get, and how its daemon is started. Older ones stay beside it."""
 
-    directory: Path
+    directory: Path  # named by a digest of its content
     argv: tuple[str, ...]
     env: Mapping[str, str]
 
@@ -53,6 +60,17 @@ class _Live:
     instance: Instance
     token: str | None
     watcher: asyncio.Task[None]
+    begun: _Begun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """What a machine began with; its saved state needs the same."""
+
+    guest: str
+    layers: tuple[str, ...]
+    boot_id: str
+    resources: Resources
 
 
 class LocalNode:
@@ -68,12 +86,14 @@ class LocalNode:
         runtimes: Mapping[str, Runtime],
         network: Network,
         envd: EnvdClient,
+        checkpoint_limit_bytes: int = 1 << 40,
         keep_logs: timedelta = timedelta(hours=24),
         starts_at_once: int = 2 * (os.cpu_count() or 2),
     ) -> None:
         self.name = name
         self._sandboxes_dir = data_dir / "sandboxes"
         self._logbook = Logbook(data_dir / "logs")
+        self._checkpoints = Checkpoints(data_dir / "checkpoints", checkpoint_limit_bytes)
         self._layers_dir = layers_dir
         self._guest = guest
         self._runtimes = runtimes
@@ -98,7 +118,7 @@ class LocalNode:
                 return await self._start(runtime, new)
             except BaseException:
                 # Also on cancellation: the caller is gone, the machine must go too.
-                await asyncio.shield(asyncio.ensure_future(self._undo(new.sandbox_id)))
+                await processes.to_the_end(self._undo(new.sandbox_id))
                 raise
 
     async def _start(self, runtime: Runtime, new: NewMachine) -> Machine:
@@ -106,26 +126,38 @@ class LocalNode:
         directory.mkdir(mode=0o700)
         _write_record(directory, {"runtime": new.runtime})
         slot = await self._network.acquire(new.sandbox_id, new.network)
-        instance = await runtime.start(self._spec(new, directory, slot))
-        machine = Machine(
-            sandbox_id=new.sandbox_id,
-            runtime=new.runtime,
-            isolation=runtime.isolation,
-            address=slot.address,
-            handle={"slot": slot.index},
+        spec, held_token = await asyncio.to_thread(self._plan, runtime, new, directory, slot)
+        instance = await runtime.start(spec)
+        begun = _Begun(
+            guest=spec.guest.name,
+            layers=tuple(layer.name for layer in spec.layers),
+            boot_id=spec.boot_id or "",
+            resources=spec.resources,
         )
-        _write_record(
-            directory,
-            {"runtime": new.runtime, "address": slot.address, "slot": slot.index, "instance": dict(instance.state)},
-        )
-        await self._introduce(runtime, instance, slot.address, new)
+        record = {
+            "runtime": new.runtime,
+            "address": slot.address,
+            "slot": slot.index,
+            "instance": dict(instance.state),
+            "begun": asdict(begun),
+        }
+        _write_record(directory, record)
+        machine = _machine(new.sandbox_id, runtime, record)
+        await self._introduce(runtime, instance, slot.address, new, held_token)
+        if new.checkpoint is not None and not new.memory and _captures_memory(runtime):
+            await self._envd.halt(slot.address, new.envd_token)
         self._live[new.sandbox_id] = _Live(
-            machine=machine, instance=instance, token=new.envd_token, watcher=self._watch(runtime, instance)
+            machine=machine,
+            instance=instance,
+            token=new.envd_token,
+            watcher=self._watch(runtime, instance),
+            begun=begun,
         )
         return machine
 
-    def _spec(self, new: NewMachine, directory: Path, slot: Slot) -> MachineSpec:
-        return MachineSpec(
+    def _plan(self, runtime: Runtime, new: NewMachine, directory: Path, slot: Slot) -> tuple[MachineSpec, str | None]:
+        """What to start, and the token that the daemon in a saved state holds."""
+        fresh = MachineSpec(
             sandbox_id=new.sandbox_id,
             directory=directory,
             layers=tuple(self._layers_dir / layer for layer in new.template.layers),
@@ -135,9 +167,33 @@ class LocalNode:
             hostname=new.sandbox_id,
             argv=self._guest.argv,
             env=self._guest.env,
+            boot_id=str(uuid.uuid4()),
         )
+        if new.checkpoint is None:
+            return fresh, None
+        saved, state = self._checkpoints.open(new.checkpoint)
+        if saved.runtime != runtime.name:
+            raise InvalidRequest(f"the saved state {saved.name} is of runtime {saved.runtime!r}, not {runtime.name!r}")
+        remembers = _captures_memory(runtime)
+        goes_on = new.memory and saved.mode is PauseMode.FULL and saved.name == new.sandbox_id
+        guest = self._guest.directory.parent / saved.guest if remembers else self._guest.directory
+        if not guest.is_dir():
+            raise Unavailable(f"the guest runtime inside the saved state {saved.name} is no longer on this host")
+        spec = replace(
+            fresh,
+            layers=tuple(self._layers_dir / layer for layer in saved.layers),
+            guest=guest,
+            resources=saved.resources,
+            boot_id=saved.boot_id if goes_on else fresh.boot_id,
+            checkpoint=state,
+            program=saved.program if remembers else None,
+            owns_checkpoint=saved.name == new.sandbox_id,
+        )
+        return spec, saved.envd_token if remembers else None
 
-    async def _introduce(self, runtime: Runtime, instance: Instance, address: str, new: NewMachine) -> None:
+    async def _introduce(
+        self, runtime: Runtime, instance: Instance, address: str, new: NewMachine, held_token: str | None
+    ) -> None:
         """Give the guest its identity; a machine that dies meanwhile is told at once, not after a timeout."""
         template = new.template
         identity = Identity(
@@ -148,7 +204,7 @@ class LocalNode:
             default_workdir=template.default_workdir,
             env_vars=new.env_vars,
         )
-        init = asyncio.ensure_future(self._envd.init(address, identity))
+        init = asyncio.ensure_future(self._envd.init(address, identity, held_token=held_token))
         death = asyncio.ensure_future(runtime.wait(instance))
         try:
             await asyncio.wait({init, death}, return_when=asyncio.FIRST_COMPLETED)
@@ -163,23 +219,36 @@ class LocalNode:
             await asyncio.gather(init, death, return_exceptions=True)
 
     async def adopt(self, sandbox: Sandbox) -> None:
-        record = _read_record(self._directory(sandbox.id))
-        if sandbox.machine is None or "instance" not in record:
+        if sandbox.machine is None:
             raise NotFound(f"sandbox {sandbox.id} has no machine on node {self.name}")
-        runtime = self._runtime(sandbox.runtime)
-        instance = Instance(sandbox_id=sandbox.id, runtime=sandbox.runtime, state=record["instance"])
-        await self._network.adopt(sandbox.id, sandbox.network)
-        self._live[sandbox.id] = _Live(
-            machine=sandbox.machine,
+        await self._take_over(sandbox.id, sandbox.runtime, sandbox.network, sandbox.envd_token)
+
+    async def _take_over(self, sandbox_id: str, runtime_name: str, policy: NetworkPolicy, token: str | None) -> _Live:
+        """Know a machine that an earlier process started, from what is written down about it."""
+        record = _read_record(self._directory(sandbox_id))
+        if "instance" not in record:
+            raise NotFound(f"sandbox {sandbox_id} has no machine on node {self.name}")
+        runtime = self._runtime(runtime_name)
+        instance = Instance(sandbox_id=sandbox_id, runtime=runtime_name, state=record["instance"])
+        await self._network.adopt(sandbox_id, policy)
+        live = self._live[sandbox_id] = _Live(
+            machine=_machine(sandbox_id, runtime, record),
             instance=instance,
-            token=sandbox.envd_token,
+            token=token,
             watcher=self._watch(runtime, instance),
+            begun=_begun(record["begun"]),
         )
+        return live
+
+    async def unload(self, sandbox_id: str) -> None:
+        async with self._alone(sandbox_id):
+            await self._undo(sandbox_id)
 
     async def stop(self, sandbox_id: str) -> None:
         async with self._alone(sandbox_id):
             await self._save_logs(sandbox_id)
             await self._undo(sandbox_id)
+            await self._checkpoints.remove(sandbox_id)
 
     async def _undo(self, sandbox_id: str) -> None:
         """Free everything under this id, whatever of it exists."""
@@ -211,6 +280,89 @@ class LocalNode:
 
         return asyncio.create_task(watch(), name=f"watch {instance.sandbox_id}")
 
+    # -- saved states ----------------------------------------------------------------------------------------------
+
+    async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
+        live = self._known(sandbox_id)
+        runtime = self._runtimes[live.instance.runtime]
+        async with self._alone(sandbox_id):
+            if memory and not _captures_memory(runtime):
+                if not isinstance(runtime, Freezing):
+                    raise InvalidRequest(f"runtime {runtime.name!r} cannot pause")
+                await runtime.freeze(live.instance)
+                return PauseMode.FULL
+            mode = PauseMode.FULL if memory else PauseMode.FILESYSTEM
+            await self._capture(runtime, live, sandbox_id, mode, final=True)
+            await self._save_logs(sandbox_id)
+            await processes.to_the_end(self._undo(sandbox_id))
+            return mode
+
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool) -> Checkpoint:
+        live = self._known(sandbox_id)
+        runtime = self._runtimes[live.instance.runtime]
+        mode = PauseMode.FULL if memory and _captures_memory(runtime) else PauseMode.FILESYSTEM
+        async with self._alone(sandbox_id):
+            return await self._capture(runtime, live, name, mode, final=False)
+
+    async def _capture(self, runtime: Runtime, live: _Live, name: str, mode: PauseMode, *, final: bool) -> Checkpoint:
+        if not isinstance(runtime, Capturing):
+            raise InvalidRequest(f"runtime {runtime.name!r} cannot save the state of a machine")
+        facts = _facts(name, live.instance, live.begun, mode, live.token)
+
+        async def fill(state: Path) -> None:
+            if final and mode is PauseMode.FILESYSTEM and runtime.captures_memory:
+                await self._envd.halt(live.machine.address, live.token)
+            await asyncio.sleep(SETTLE_S)
+            await runtime.capture(live.instance, state, final=final)
+
+        return await self._checkpoints.write(facts, fill)
+
+    async def resume(self, new: NewMachine) -> Machine:
+        if self._directory(new.sandbox_id).exists():  # it stands still where it is
+            if new.memory:
+                return await self._thaw(new)
+            await self._leave_memory(new)
+        return await self.start(replace(new, checkpoint=new.sandbox_id))
+
+    async def _thaw(self, new: NewMachine) -> Machine:
+        """Let a machine that stands still go on. One whose host was restarted meanwhile has only its files left."""
+        runtime = self._runtime(new.runtime)
+        async with self._alone(new.sandbox_id):
+            try:
+                live = await self._found(new)
+                alive = await runtime.alive(live.instance)
+            except NotFound:
+                alive = False
+            if not alive or not isinstance(runtime, Freezing):
+                raise Unavailable(
+                    f"the memory of sandbox {new.sandbox_id} did not outlive a restart of its host; its files did: "
+                    "resume it without memory (connect with memory=false)"
+                )
+            await runtime.thaw(live.instance)
+            return live.machine
+
+    async def _leave_memory(self, new: NewMachine) -> None:
+        """Turn a machine that stands still into files to start from."""
+        runtime = self._runtime(new.runtime)
+        async with self._alone(new.sandbox_id):
+            record = _read_record(self._directory(new.sandbox_id))
+            instance = Instance(sandbox_id=new.sandbox_id, runtime=new.runtime, state=record.get("instance", {}))
+            if "begun" not in record or not isinstance(runtime, Capturing):
+                raise Unavailable(f"nothing is left on this host of sandbox {new.sandbox_id}; it cannot be resumed")
+            facts = _facts(new.sandbox_id, instance, _begun(record["begun"]), PauseMode.FILESYSTEM, new.envd_token)
+            await self._checkpoints.write(facts, lambda state: runtime.capture(instance, state, final=True))
+            await processes.to_the_end(self._undo(new.sandbox_id))
+
+    async def _found(self, new: NewMachine) -> _Live:
+        live = self._live.get(new.sandbox_id)
+        return live or await self._take_over(new.sandbox_id, new.runtime, new.network, new.envd_token)
+
+    async def checkpoints(self) -> Mapping[str, Checkpoint]:
+        return await asyncio.to_thread(self._checkpoints.all)
+
+    async def discard(self, name: str) -> None:
+        await self._checkpoints.remove(name)
+
     # -- what the host has -----------------------------------------------------------------------------------------
 
     async def machines(self) -> Sequence[Machine]:
@@ -220,15 +372,7 @@ class LocalNode:
                 if not await runtime.alive(instance):
                     continue
                 record = _read_record(self._directory(instance.sandbox_id))
-                found.append(
-                    Machine(
-                        sandbox_id=instance.sandbox_id,
-                        runtime=runtime.name,
-                        isolation=runtime.isolation,
-                        address=str(record.get("address", "")),
-                        handle={"slot": record.get("slot")},
-                    )
-                )
+                found.append(_machine(instance.sandbox_id, runtime, record))
         return found
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
@@ -236,6 +380,7 @@ class LocalNode:
         ids = {path.name for path in self._sandboxes_dir.iterdir()} | set(await self._network.claims())
         for runtime in self._runtimes.values():
             ids |= {instance.sandbox_id for instance in await runtime.instances()}
+        ids |= self._checkpoints.names()
         stray = sorted(id for id in ids if id not in keep and id not in self._acts)
         freed = []
         for sandbox_id in stray:
@@ -312,6 +457,45 @@ class LocalNode:
         for watcher in watchers:
             watcher.cancel()
         await asyncio.gather(*watchers, return_exceptions=True)
+
+
+def _captures_memory(runtime: Runtime) -> bool:
+    return isinstance(runtime, Capturing) and runtime.captures_memory
+
+
+def _machine(sandbox_id: str, runtime: Runtime, record: Mapping[str, Any]) -> Machine:
+    return Machine(
+        sandbox_id=sandbox_id,
+        runtime=runtime.name,
+        isolation=runtime.isolation,
+        address=str(record.get("address", "")),
+        handle={"slot": record.get("slot")},
+    )
+
+
+def _begun(values: Mapping[str, Any]) -> _Begun:
+    return _Begun(
+        guest=values["guest"],
+        layers=tuple(values["layers"]),
+        boot_id=values["boot_id"],
+        resources=Resources(**values["resources"]),
+    )
+
+
+def _facts(name: str, instance: Instance, begun: _Begun, mode: PauseMode, token: str | None) -> Checkpoint:
+    return Checkpoint(
+        name=name,
+        runtime=instance.runtime,
+        program=instance.state.get("program", ""),
+        mode=mode,
+        guest=begun.guest,
+        layers=begun.layers,
+        resources=begun.resources,
+        boot_id=begun.boot_id,
+        envd_token=token,
+        created_at=datetime.now(UTC),
+        size_bytes=0,
+    )
 
 
 def _write_record(directory: Path, record: Mapping[str, Any]) -> None:

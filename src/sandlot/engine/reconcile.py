@@ -11,7 +11,8 @@ from sandlot.engine.errors import EngineError
 from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.model import Machine, Sandbox, State
 from sandlot.engine.moves import LIVE
-from sandlot.engine.ports import Node, SandboxStore
+from sandlot.engine.ports import Node, SandboxStore, TemplateStore
+from sandlot.engine.suspension import Suspension
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class Drift:
     stray: tuple[Machine, ...] = ()  # a machine of no live row
     stuck: tuple[Sandbox, ...] = ()  # halfway by the row, and nobody is moving it
     sound: tuple[Sandbox, ...] = ()  # running, with its machine
+    alive: frozenset[str] = frozenset()  # ids of all machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +56,23 @@ def drift(rows: Sequence[Sandbox], machines: Sequence[Machine], moving: Collecti
         stray=tuple(m for m in machines if m.sandbox_id not in known and m.sandbox_id not in moving),
         stuck=tuple(row for row in still if row.state in TRANSIENT),
         sound=tuple(row for row in still if row.state is State.RUNNING and row.id in alive),
+        alive=frozenset(alive),
     )
 
 
 class Reconciler:
-    def __init__(self, *, lifecycle: Lifecycle, sandboxes: SandboxStore, nodes: Mapping[str, Node]) -> None:
+    def __init__(
+        self,
+        *,
+        lifecycle: Lifecycle,
+        suspension: Suspension,
+        sandboxes: SandboxStore,
+        templates: TemplateStore,
+        nodes: Mapping[str, Node],
+    ) -> None:
         self._lifecycle = lifecycle
+        self._suspension = suspension
+        self._templates = templates
         self._sandboxes = sandboxes
         self._nodes = nodes
 
@@ -111,12 +124,27 @@ class Reconciler:
             rows = [row for row in await self._sandboxes.query(states=LIVE) if row.node == node.name]
             found = drift(rows, await node.machines(), moving | self._lifecycle.moving())
             stray = [machine.sandbox_id for machine in found.stray if await self._stopped(node, machine)]
-            keep = {row.id for row in rows} | moving | self._lifecycle.moving()
+            snapshots = {each.checkpoint for each in await self._templates.snapshots(None) if each.checkpoint}
+            keep = {row.id for row in rows} | snapshots | moving | self._lifecycle.moving()
             freed = tuple(await node.sweep(keep))
         lost = await self._end_each(found.lost, "lost: the machine is gone")
-        stuck = await self._end_each(found.stuck, "interrupted: the server stopped while the sandbox was starting")
+        stuck = [row.id for row in found.stuck if await self._finished(node, row, alive=row.id in found.alive)]
         adopted = [row.id for row in found.sound if adopting and await self._adopted(row)]
         return Repairs(lost=tuple(lost), stray=tuple(stray), stuck=tuple(stuck), adopted=tuple(adopted), freed=freed)
+
+    async def _finished(self, node: Node, row: Sandbox, *, alive: bool) -> bool:
+        """Bring a sandbox that was halfway to one end or the other."""
+        if row.state in (State.PAUSING, State.RESUMING):
+            try:
+                saved = row.id in await node.checkpoints()
+                if await self._suspension.recover(row, alive=alive, saved=saved):
+                    return True
+            except EngineError as error:
+                log.error("could not recover sandbox %s, which was %s: %s", row.id, row.state.value, error)
+                return False
+        return bool(
+            await self._end_each([row], f"interrupted: the server stopped while the sandbox was {row.state.value}")
+        )
 
     async def _stopped(self, node: Node, machine: Machine) -> bool:
         try:

@@ -35,15 +35,13 @@ class Limits:
     max_timeout_s: int = 24 * 3600
 
 
-def check_request(new: NewSandbox, limits: Limits, runtime: str) -> None:
+def check_request(new: NewSandbox, limits: Limits) -> None:
     """Raise `InvalidRequest` for what cannot be asked of this server."""
     if new.timeout_s <= 0:
         raise InvalidRequest(f"could not create a sandbox: timeout must be above 0 seconds, not {new.timeout_s}")
     check_timeout(new.timeout_s, limits)
     if not new.pause_memory and (new.on_timeout is not OnTimeout.PAUSE or new.auto_resume):
         raise InvalidRequest("autoPauseMemory=false needs autoPause, and cannot go with autoResume")
-    if new.on_timeout is OnTimeout.PAUSE:
-        raise InvalidRequest(f"runtime {runtime!r} cannot pause yet; create the sandbox without autoPause")
     if not new.secure and not new.network.allow_public_traffic:
         raise InvalidRequest("allowPublicTraffic=false needs a secured sandbox; create it with secure=true")
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from sandlot.engine.api import errors, health, observations, sandboxes, teams, templates
+from sandlot.engine.api import errors, health, observations, sandboxes, suspension, teams, templates
 from sandlot.engine.api.deps import Deps
 
 Message = MutableMapping[str, Any]
@@ -26,7 +26,14 @@ def build_app(deps: Deps) -> FastAPI:
     app.state.deps = deps
     errors.install(app)
     # Routes with fixed names before those with an id in their place.
-    for router in (observations.router, sandboxes.router, templates.router, teams.router, health.router):
+    for router in (
+        observations.router,
+        sandboxes.router,
+        suspension.router,
+        templates.router,
+        teams.router,
+        health.router,
+    ):
         app.include_router(router)
     app.add_middleware(BodyLimit, most_bytes=deps.max_body_bytes)
     return app

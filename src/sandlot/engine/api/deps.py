@@ -15,11 +15,13 @@ from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.metrics_history import MetricsHistory
 from sandlot.engine.ports import Clock, TemplateStore
 from sandlot.engine.routing import SANDBOX_ID
+from sandlot.engine.suspension import Suspension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deps:
     lifecycle: Lifecycle
+    suspension: Suspension
     access: Access
     templates: TemplateStore
     history: MetricsHistory

@@ -6,9 +6,10 @@ import json
 from datetime import UTC, datetime
 from typing import Literal, Self
 
+from fastapi import Response
 from pydantic import BaseModel, Field
 
-from sandlot.engine.model import LogEntry, Sandbox, State, Template, Usage
+from sandlot.engine.model import LogEntry, Sandbox, State, Team, Template, Usage
 
 CLIENT_ID = "sandlot"  # older clients read it and append it to the sandbox's id; it means nothing
 Level = Literal["debug", "info", "warn", "error"]
@@ -210,6 +211,23 @@ class SnapshotOut(BaseModel):
     snapshotID: str
     names: list[str]
 
+    @classmethod
+    def of(cls, snapshot: Template, team: Team) -> SnapshotOut:
+        named = snapshot.name != snapshot.id
+        return cls(snapshotID=f"{snapshot.id}:default", names=[f"{team.name}/{snapshot.name}:default"] if named else [])
+
+
+class Problem(BaseModel):
+    code: int
+    message: str
+
+
+class ForkOut(BaseModel):
+    """One fork: it runs, or it could not be started."""
+
+    sandbox: SandboxOut | None = None
+    error: Problem | None = None
+
 
 class TemplateOut(BaseModel):
     templateID: str
@@ -319,3 +337,11 @@ class TeamOut(BaseModel):
 class Health(BaseModel):
     status: Literal["ok"] = "ok"
     version: str
+
+
+def shown(sandbox: Sandbox, domain: str | None, response: Response) -> SandboxOut:
+    """A sandbox as an answer, which tells its isolation class in a header too."""
+    isolation = isolation_of(sandbox)
+    if isolation is not None:
+        response.headers["X-Sandlot-Isolation"] = isolation
+    return SandboxOut.of(sandbox, domain)

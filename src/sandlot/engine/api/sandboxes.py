@@ -8,24 +8,12 @@ from urllib.parse import parse_qsl, unquote
 
 from fastapi import APIRouter, Body, Header, Query, Response
 
-from sandlot.engine.api.deps import Asking, Deps, Given, SandboxId
+from sandlot.engine.api.deps import Asking, Given, SandboxId
 from sandlot.engine.api.errors import problems
-from sandlot.engine.api.requests import (
-    Connect,
-    Create,
-    Fork,
-    LegacyConnect,
-    LegacyCreate,
-    NetworkUpdate,
-    Pause,
-    Refresh,
-    Resume,
-    Snapshot,
-    Timeout,
-)
-from sandlot.engine.api.responses import Detail, Listed, SandboxOut, SnapshotOut, isolation_of
-from sandlot.engine.errors import Conflict, InvalidRequest
-from sandlot.engine.model import Sandbox, State
+from sandlot.engine.api.requests import Create, LegacyCreate, NetworkUpdate, Refresh, Timeout
+from sandlot.engine.api.responses import Detail, Listed, SandboxOut, shown
+from sandlot.engine.errors import InvalidRequest
+from sandlot.engine.model import State
 
 router = APIRouter(tags=["sandboxes"])
 
@@ -44,17 +32,10 @@ MetadataFilter = Annotated[
 ]
 
 
-def _shown(deps: Deps, sandbox: Sandbox, response: Response) -> SandboxOut:
-    isolation = isolation_of(sandbox)
-    if isolation is not None:
-        response.headers["X-Sandlot-Isolation"] = isolation
-    return SandboxOut.of(sandbox, deps.domain)
-
-
 @router.post("/v2/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
 async def create(body: Create, deps: Given, caller: Asking, response: Response, key: Key = None) -> SandboxOut:
     """Make a sandbox from a template; it answers when this returns."""
-    return _shown(deps, await deps.lifecycle.create(caller.team.id, body.wanted(key)), response)
+    return shown(await deps.lifecycle.create(caller.team.id, body.wanted(key)), deps.domain, response)
 
 
 @router.post("/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
@@ -63,62 +44,14 @@ async def create_legacy(
 ) -> SandboxOut:
     """Make a sandbox, as older SDKs ask for it."""
     wanted = body.wanted(key, secure=bool(body.secure), default_timeout_s=LEGACY_TIMEOUT_S)
-    return _shown(deps, await deps.lifecycle.create(caller.team.id, wanted), response)
-
-
-async def _connect(deps: Deps, caller: Asking, sandbox_id: str, timeout_s: int, response: Response) -> SandboxOut:
-    sandbox, resumed = await deps.lifecycle.connect(caller.team.id, sandbox_id, timeout_s)
-    response.status_code = 201 if resumed else 200
-    return _shown(deps, sandbox, response)
-
-
-RESUMED = {201: {"model": SandboxOut, "description": "It was paused and has been resumed."}, **problems(404, 409)}
-
-
-@router.post("/v2/sandboxes/{sandboxID}/connect", responses=RESUMED, response_model_exclude_none=True)
-async def connect(
-    sandbox_id: SandboxId,
-    deps: Given,
-    caller: Asking,
-    response: Response,
-    body: Annotated[Connect | None, Body()] = None,
-) -> SandboxOut:
-    """Take hold of a sandbox, resume it if it is paused, and put its end off; never brings its end nearer."""
-    timeout_s = body.timeout if body is not None and body.timeout is not None else DEFAULT_TIMEOUT_S
-    return await _connect(deps, caller, sandbox_id, timeout_s, response)
-
-
-@router.post("/sandboxes/{sandboxID}/connect", responses=RESUMED, response_model_exclude_none=True)
-async def connect_legacy(
-    sandbox_id: SandboxId, body: LegacyConnect, deps: Given, caller: Asking, response: Response
-) -> SandboxOut:
-    """The same for older SDKs, which must say for how long."""
-    return await _connect(deps, caller, sandbox_id, body.timeout, response)
-
-
-@router.post(
-    "/sandboxes/{sandboxID}/resume", status_code=201, responses=problems(404, 409), response_model_exclude_none=True
-)
-async def resume(
-    sandbox_id: SandboxId,
-    deps: Given,
-    caller: Asking,
-    response: Response,
-    body: Annotated[Resume | None, Body()] = None,
-) -> SandboxOut:
-    """Resume a paused sandbox; a running one is a conflict."""
-    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
-    if sandbox.state is State.RUNNING:
-        raise Conflict(f"sandbox {sandbox.id!r} is already running; connect to it instead")
-    timeout_s = body.timeout if body is not None and body.timeout is not None else LEGACY_TIMEOUT_S
-    return await _connect(deps, caller, sandbox_id, timeout_s, response)
+    return shown(await deps.lifecycle.create(caller.team.id, wanted), deps.domain, response)
 
 
 @router.get("/sandboxes/{sandboxID}", responses=problems(404), response_model_exclude_none=True)
 async def get(sandbox_id: SandboxId, deps: Given, caller: Asking, response: Response) -> Detail:
     """All there is to know about a sandbox."""
     sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
-    _shown(deps, sandbox, response)
+    shown(sandbox, deps.domain, response)
     return Detail.detail(sandbox, deps.domain)
 
 
@@ -224,38 +157,3 @@ async def refresh(
 async def set_network(sandbox_id: SandboxId, body: NetworkUpdate, deps: Given, caller: Asking) -> None:
     """Replace what the sandbox may reach, at once."""
     await deps.lifecycle.set_network(caller.team.id, sandbox_id, body.policy())
-
-
-async def _cannot(deps: Deps, caller: Asking, sandbox_id: str, what: str) -> InvalidRequest:
-    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
-    return InvalidRequest(f"sandbox {sandbox.id!r} cannot be {what}: runtime {sandbox.runtime!r} cannot do that yet")
-
-
-@router.post("/sandboxes/{sandboxID}/pause", status_code=204, responses=problems(404, 409))
-async def pause(
-    sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Pause | None, Body()] = None
-) -> None:
-    """Pause a sandbox. Not available yet."""
-    raise await _cannot(deps, caller, sandbox_id, "paused")
-
-
-@router.post("/sandboxes/{sandboxID}/fork", status_code=201, responses=problems(404, 409))
-async def fork(
-    sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Fork | None, Body()] = None
-) -> list[SandboxOut]:
-    """Make copies of a running sandbox. Not available yet."""
-    raise await _cannot(deps, caller, sandbox_id, "forked")
-
-
-@router.post("/sandboxes/{sandboxID}/snapshots", status_code=201, responses=problems(404, 409))
-async def snapshot(
-    sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Snapshot | None, Body()] = None
-) -> SnapshotOut:
-    """Keep a sandbox's state as a template. Not available yet."""
-    raise await _cannot(deps, caller, sandbox_id, "made a snapshot of")
-
-
-@router.get("/snapshots", tags=["snapshots"], responses=problems())
-async def snapshots(caller: Asking) -> list[SnapshotOut]:
-    """The team's snapshots: none, as they cannot be made yet."""
-    return []

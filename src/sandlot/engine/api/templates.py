@@ -97,6 +97,8 @@ async def get(templateID: Ref, deps: Given, caller: Asking) -> TemplateWithBuild
 
 @router.delete("/templates/{templateID}", status_code=204, responses=problems(404))
 async def delete(templateID: Ref, deps: Given, caller: Asking) -> None:
-    """Delete a template. Not available yet: there are only built-in ones."""
+    """Delete a snapshot; sandboxes that began with it are not touched. Built-in templates stay."""
+    if "\x00" not in templateID and await deps.suspension.delete_snapshot(caller.team.id, templateID):
+        return
     template = await _find(deps, caller, templateID)
     raise InvalidRequest(f"template {template.name!r} cannot be deleted: it comes with the server")

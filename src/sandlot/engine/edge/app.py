@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qsl
 
 from sandlot.engine.edge import answers
@@ -14,13 +15,19 @@ from sandlot.engine.edge.http import pass_http
 from sandlot.engine.edge.passage import Dial, Draining, Relay, TooManyConnections, Ways
 from sandlot.engine.edge.types import App, RawHeaders, Receive, Scope, Send
 from sandlot.engine.edge.websocket import pass_websocket
-from sandlot.engine.errors import EngineError, InvalidRequest
+from sandlot.engine.errors import EngineError, InvalidRequest, NotFound
 from sandlot.engine.model import ENVD_PORT, Sandbox, State
 from sandlot.engine.routing import ID_HEADER, PORT_HEADER, Routes, Target, is_internal, parse_target
 
 MOST_CONNECTIONS = 1000
 OPERATIONS = {"GET": "read", "HEAD": "read", "POST": "write"}
-TRANSITIONS = frozenset({State.PAUSING, State.RESUMING})
+RESTING = frozenset({State.PAUSING, State.PAUSED, State.RESUMING})
+WAKE_LIMIT_S = 120.0
+WAKE_TRIES = 5
+
+
+async def _never_wake(_: str) -> Sandbox | None:
+    return None
 
 
 def dial_machine(sandbox: Sandbox, port: int) -> tuple[str, int]:
@@ -36,6 +43,7 @@ class Edge:
         routes: Routes,
         *,
         relay: Relay,
+        wake: Callable[[str], Awaitable[Sandbox | None]] = _never_wake,
         domain: str | None = None,
         dial: Dial = dial_machine,
         most_per_sandbox: int = MOST_CONNECTIONS,
@@ -43,6 +51,7 @@ class Edge:
         on_refusal: Callable[[int], None] = lambda status: None,
     ) -> None:
         self._api, self._routes, self._domain = api, routes, domain
+        self._wake = wake
         self._ways = Ways(dial, relay, most_per_sandbox)
         self._on_pass, self._on_refusal = on_pass, on_refusal
 
@@ -83,7 +92,40 @@ class Edge:
         if refusal is not None:
             await self._refuse(refusal, scope, receive, send)
             return
-        await self._cross(sandbox, target, scope, receive, send)
+        await self._enter(sandbox, target, scope, receive, send)
+
+    async def _enter(self, sandbox: Sandbox, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go in; wait first for a sandbox that is just being paused or saved, and wake one that may be woken."""
+        for _ in range(WAKE_TRIES):
+            if sandbox.state in RESTING:
+                woken = await self._woken(sandbox.id)
+                if isinstance(woken, Answer):
+                    await self._refuse(woken, scope, receive, send)
+                    return
+                sandbox = woken
+            if sandbox.state is not State.RUNNING or sandbox.machine is None:
+                break
+            try:
+                await self._cross(sandbox, target, scope, receive, send)
+                return
+            except Draining:  # it was about to rest; nothing of the request has been used
+                sandbox = await self._routes.sandbox(sandbox.id) or sandbox
+                await asyncio.sleep(0.01)
+        else:
+            await self._refuse(answers.transitioning(sandbox.id), scope, receive, send)
+            return
+        await self._refuse(answers.not_found(sandbox.id), scope, receive, send)
+
+    async def _woken(self, sandbox_id: str) -> Sandbox | Answer:
+        try:
+            woken = await asyncio.wait_for(self._wake(sandbox_id), WAKE_LIMIT_S)
+        except NotFound:
+            woken = None
+        except TimeoutError:
+            return answers.transitioning(sandbox_id)
+        except EngineError as error:
+            return Answer(503, str(error))
+        return woken or answers.not_found(sandbox_id)
 
     async def _target(self, scope: Scope) -> Target | None:
         raw: RawHeaders = scope["headers"]
@@ -126,8 +168,6 @@ class Edge:
                 await (pass_http(crossing) if scope["type"] == "http" else pass_websocket(crossing))
         except TooManyConnections:
             await self._refuse(answers.too_many(sandbox.id, self._ways.most_per_sandbox), scope, receive, send)
-        except Draining:
-            await self._refuse(answers.transitioning(sandbox.id), scope, receive, send)
 
     async def _refuse(self, answer: Answer, scope: Scope, receive: Receive, send: Send) -> None:
         self._on_refusal(answer.status)
@@ -138,9 +178,7 @@ class Edge:
 
 def _refusal(sandbox: Sandbox, target: Target, scope: Scope) -> Answer | None:
     """Why this request may not enter this sandbox, if it may not."""
-    if sandbox.state in TRANSITIONS:
-        return answers.transitioning(sandbox.id)
-    if sandbox.state is not State.RUNNING or sandbox.machine is None:
+    if sandbox.state is not State.RUNNING and sandbox.state not in RESTING:
         return answers.not_found(sandbox.id)
     raw: RawHeaders = scope["headers"]
     path = scope["raw_path"].decode("latin-1")

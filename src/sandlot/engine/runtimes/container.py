@@ -94,10 +94,13 @@ class Container(OciDriver):
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """The files, as they are at one moment: the machine stands still while its disk is copied."""
         record = self._record_of(instance.sandbox_id)
-        await self.freeze(instance)
+        alive = await self.alive(instance)  # of a machine that a restart of the host ended, the disk is still there
+        if alive:
+            await self.freeze(instance)
         try:
             into.mkdir(parents=True)
-            await asyncio.to_thread(self._flush, instance.sandbox_id)
+            if alive:
+                await asyncio.to_thread(self._flush, instance.sandbox_id)
             if final:
                 os.link(record.place / IMAGE, into / IMAGE)
             else:
@@ -110,7 +113,8 @@ class Container(OciDriver):
                 ) from error
             raise
         finally:
-            await processes.to_the_end(self.thaw(instance))
+            if alive:
+                await processes.to_the_end(self.thaw(instance))
 
     def _flush(self, sandbox_id: str) -> None:
         """Have the kernel write the machine's disk out. The way in is the main process's root, opened as a directory only."""

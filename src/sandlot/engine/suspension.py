@@ -1,0 +1,333 @@
+"""Suspension: pauses and resumes sandboxes, takes snapshots, forks. It moves rows by the same table as `lifecycle`.
+
+A pause writes the whole state to disk before the machine goes, and a resume removes it only when the machine is back:
+whenever the server dies, the sandbox is running or paused, and `reconcile` finds out which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sandlot.engine.errors import Conflict, EngineError, InvalidRequest, MachineFailed, NotFound, WrongState
+from sandlot.engine.lifecycle import Lifecycle, wanted
+from sandlot.engine.model import NewMachine, OnTimeout, PauseMode, Sandbox, State, Template
+from sandlot.engine.moves import require_running
+from sandlot.engine.ports import Clock, TemplateStore
+from sandlot.engine.request import Limits, NewSandbox, check_timeout
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MOST_FORKS = 100
+WAKE_TIMEOUT_S = 300  # the least that a sandbox woken by a request stays up
+RETRY = timedelta(seconds=60)  # when a pause by timeout fails, the sandbox goes on and is tried again
+MOVE_LIMIT_S = 600.0
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+
+
+class Suspension:
+    """Methods that take `team_id` see only that team's sandboxes and snapshots."""
+
+    def __init__(
+        self,
+        *,
+        lifecycle: Lifecycle,
+        templates: TemplateStore,
+        clock: Clock,
+        limits: Limits,
+        drain: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._rows = lifecycle.rows
+        self._transitions = lifecycle.transitions
+        self._templates = templates
+        self._clock = clock
+        self._limits = limits
+        self._drain = drain
+        lifecycle.at_deadline(self._at_deadline)
+
+    # Pausing
+
+    async def pause(self, team_id: str | None, sandbox_id: str, *, memory: bool = True) -> Sandbox:
+        """Keep the sandbox's state and give its machine up. Raises `Conflict` if it is paused already."""
+        sandbox = await self._lifecycle.settled(team_id, sandbox_id)
+        if sandbox.state is State.PAUSED:
+            raise Conflict(f"sandbox {sandbox.id!r} is already paused")
+        require_running(sandbox, "pause")
+        return await self._move(sandbox.id, self._pause(sandbox, memory))
+
+    async def _pause(self, sandbox: Sandbox, memory: bool) -> Sandbox:
+        pausing = await self._rows.swap(sandbox, replace(sandbox, state=State.PAUSING))
+        try:
+            await self._drain(sandbox.id)
+            mode = await self._lifecycle.node_of(sandbox).pause(sandbox.id, memory=memory)
+        except BaseException:
+            await self._go_on(pausing)
+            raise
+        return await self._rows.change(
+            sandbox.id, lambda old: _if_still(State.PAUSING, old, state=State.PAUSED, pause_mode=mode)
+        )
+
+    async def _go_on(self, pausing: Sandbox) -> None:
+        """Back to running after a pause or a capture that did not happen, or is over."""
+        await self._rows.change(pausing.id, lambda old: _if_still(State.PAUSING, old, state=State.RUNNING))
+
+    async def _at_deadline(self, due: Sandbox) -> None:
+        """What the sweeper does with a sandbox past its deadline. A pause that fails must not lose the sandbox."""
+        if due.on_timeout is not OnTimeout.PAUSE:
+            await self._lifecycle.end(due, "timeout")
+            return
+        if due.id in self._transitions.moving:
+            return
+        try:
+            await self.pause(None, due.id, memory=due.pause_memory)
+        except (WrongState, NotFound):
+            return
+        except EngineError as error:
+            log.error("could not pause sandbox %s at its deadline, it goes on for a minute: %s", due.id, error)
+            later = self._clock() + RETRY
+            await self._rows.change(due.id, lambda old: _if_still(State.RUNNING, old, end_at=max(old.end_at, later)))
+
+    # Resuming
+
+    async def connect(
+        self, team_id: str | None, sandbox_id: str, timeout_s: int, *, memory: bool = True
+    ) -> tuple[Sandbox, bool]:
+        """The running sandbox, with its deadline put off, and whether it had to be resumed."""
+        sandbox = await self._lifecycle.settled(team_id, sandbox_id)
+        if sandbox.state is not State.PAUSED:
+            return await self._lifecycle.refresh(team_id, sandbox_id, timeout_s), False
+        return await self.resume(sandbox, timeout_s, memory=memory), True
+
+    async def resume(self, paused: Sandbox, timeout_s: int, *, memory: bool = True) -> Sandbox:
+        """The sandbox, running again. Many callers at once wake it once."""
+        if timeout_s <= 0:
+            raise InvalidRequest(f"timeout must be above 0 seconds, not {timeout_s}")
+        check_timeout(timeout_s, self._limits)
+        task = self._transitions.moving.get(paused.id)
+        if task is None:
+            return await self._move(paused.id, self._resume(paused, timeout_s, memory))
+        await self._transitions.settle(paused.id)
+        return (await self.connect(paused.team_id, paused.id, timeout_s, memory=memory))[0]
+
+    async def wake(self, sandbox_id: str) -> Sandbox | None:
+        """For a request from outside: the sandbox, resumed if it lets itself be woken; else None."""
+        sandbox = await self._lifecycle.settled(None, sandbox_id)
+        if sandbox.state is State.RUNNING:
+            return sandbox
+        if sandbox.state is not State.PAUSED or not sandbox.auto_resume or sandbox.pause_mode is not PauseMode.FULL:
+            return None
+        return await self.resume(sandbox, max(sandbox.timeout_s, WAKE_TIMEOUT_S))
+
+    async def _resume(self, paused: Sandbox, timeout_s: int, memory: bool) -> Sandbox:
+        memory = memory and paused.pause_mode is not PauseMode.FILESYSTEM
+        resuming = await self._lifecycle.readmit(paused)
+        node = self._lifecycle.node_of(paused)
+        try:
+            machine = await node.resume(replace(await self._wanted(paused), memory=memory))
+        except BaseException:
+            await self._rows.change(paused.id, lambda old: _if_still(State.RESUMING, old, state=State.PAUSED))
+            raise
+        now = self._clock()
+        running = await self._rows.change(
+            resuming.id,
+            lambda old: _if_still(
+                State.RESUMING,
+                old,
+                state=State.RUNNING,
+                machine=machine,
+                started_at=now,
+                end_at=now + timedelta(seconds=timeout_s),
+                pause_mode=None,
+            ),
+        )
+        if running.state is not State.RUNNING:
+            raise Conflict(f"sandbox {paused.id!r} was killed while it was resumed")
+        self._transitions.later(node.discard(paused.id))
+        return running
+
+    async def _wanted(self, sandbox: Sandbox) -> NewMachine:
+        template = await self._templates.resolve(sandbox.team_id, sandbox.template_id)
+        return wanted(sandbox, template or _gone(sandbox))
+
+    # Snapshots
+
+    async def snapshot(self, team_id: str, sandbox_id: str, *, name: str | None, memory: bool = True) -> Template:
+        """Keep the state of a running sandbox as something to create from; the sandbox goes on."""
+        if name is not None and not _NAME.fullmatch(name):
+            raise InvalidRequest(
+                f"a snapshot cannot be named {name[:80]!r}: use lower-case letters, digits, '.', '_' and '-'"
+            )
+        earlier = await self._named(team_id, name) if name else None
+        sandbox = await self._lifecycle.settled(team_id, sandbox_id)
+        require_running(sandbox, "take a snapshot of")
+        base = await self._base(sandbox)
+        checkpoint = f"snp{secrets.token_hex(10)}"
+        with self._transitions.holding(checkpoint):
+            await self._capture(sandbox, checkpoint, memory=memory)
+            snapshot = self._as_template(sandbox, base, checkpoint, name, earlier)
+            await self._templates.put(snapshot)
+        if earlier is not None and earlier.checkpoint is not None:
+            await self._lifecycle.node_of(sandbox).discard(earlier.checkpoint)
+        return snapshot
+
+    async def _named(self, team_id: str, name: str) -> Template | None:
+        found = await self._templates.resolve(team_id, name)
+        if found is not None and found.team_id == team_id and found.checkpoint is None:
+            raise Conflict(f"a template named {name!r} exists; choose another name for the snapshot")
+        return found if found is not None and found.team_id == team_id else None
+
+    def _as_template(
+        self, sandbox: Sandbox, base: Template, checkpoint: str, name: str | None, earlier: Template | None
+    ) -> Template:
+        now = self._clock()
+        identity = earlier.id if earlier else checkpoint
+        return replace(
+            base,
+            id=identity,
+            team_id=sandbox.team_id,
+            name=name or identity,
+            build_id=checkpoint,
+            created_at=now,
+            updated_at=now,
+            runtime=sandbox.runtime,
+            resources=sandbox.resources,
+            public=False,
+            checkpoint=checkpoint,
+            source=sandbox.id,
+            node=sandbox.node,
+            spawn_count=0,
+            last_spawned_at=None,
+        )
+
+    async def _base(self, sandbox: Sandbox) -> Template:
+        return await self._templates.resolve(sandbox.team_id, sandbox.template_id) or _gone(sandbox)
+
+    async def snapshots(
+        self, team_id: str, *, source: str | None, name: str | None, limit: int, after: Any = None
+    ) -> Sequence[Template]:
+        return await self._templates.snapshots(team_id, source=source, name=name, limit=limit, after=after)
+
+    async def delete_snapshot(self, team_id: str, ref: str) -> bool:
+        """False if the team has no such snapshot. Sandboxes that began with it are not touched."""
+        found = await self._templates.resolve(team_id, ref.removesuffix(":default"))
+        if found is None or found.team_id != team_id or found.checkpoint is None or found.node is None:
+            return False
+        await self._templates.delete(found.id)
+        await self._lifecycle.node(found.node).discard(found.checkpoint)
+        return True
+
+    # Forks
+
+    async def fork(self, team_id: str, sandbox_id: str, *, count: int, timeout_s: int) -> list[Sandbox | EngineError]:
+        """`count` sandboxes that begin with this one's state, each with its own identity; the sandbox goes on."""
+        if not 1 <= count <= MOST_FORKS:
+            raise InvalidRequest(f"count must be from 1 to {MOST_FORKS}, not {count}")
+        sandbox = await self._lifecycle.settled(team_id, sandbox_id)
+        require_running(sandbox, "fork")
+        name = f"frk{secrets.token_hex(10)}"
+        template = replace(await self._base(sandbox), checkpoint=name, node=sandbox.node, runtime=sandbox.runtime)
+        template = replace(template, resources=sandbox.resources)
+        new = NewSandbox(
+            template=sandbox.template_id,
+            timeout_s=timeout_s,
+            metadata=sandbox.metadata,
+            env_vars=sandbox.env_vars,
+            network=sandbox.network,
+            secure=sandbox.envd_token is not None,
+            on_timeout=sandbox.on_timeout,
+            auto_resume=sandbox.auto_resume,
+            pause_memory=sandbox.pause_memory,
+        )
+        with self._transitions.holding(name):
+            try:
+                await self._capture(sandbox, name, memory=True)
+                launches = (self._lifecycle.launch(team_id, new, template) for _ in range(count))
+                outcomes = await asyncio.gather(*launches, return_exceptions=True)
+            finally:
+                await self._lifecycle.node_of(sandbox).discard(name)
+        return [_outcome(outcome) for outcome in outcomes]
+
+    async def _capture(self, sandbox: Sandbox, name: str, *, memory: bool) -> None:
+        """Hold the sandbox's traffic, write its state, let it go on."""
+        await self._move(sandbox.id, self._capture_now(sandbox, name, memory))
+
+    async def _capture_now(self, sandbox: Sandbox, name: str, memory: bool) -> None:
+        pausing = await self._rows.swap(sandbox, replace(sandbox, state=State.PAUSING))
+        try:
+            await self._drain(sandbox.id)
+            await self._lifecycle.node_of(sandbox).capture(sandbox.id, name, memory=memory)
+        finally:
+            await self._go_on(pausing)
+
+    # After a crash
+
+    async def recover(self, row: Sandbox, *, alive: bool, saved: bool) -> bool:
+        """Decide where a sandbox stands that an earlier process was pausing or resuming. False: nothing is left of it."""
+        node = self._lifecycle.node_of(row)
+        if alive and row.state is State.RESUMING and not saved:  # it stood still, and was told to go on
+            await node.resume(await self._wanted(row))
+        if alive and (row.state is State.PAUSING or not saved):
+            running = await self._rows.change(
+                row.id, lambda old: _if_still(row.state, old, state=State.RUNNING, pause_mode=None)
+            )
+            await self._lifecycle.adopt(running)
+            await node.discard(row.id)
+            return True
+        if saved:
+            await node.unload(row.id)
+            await self._rows.change(
+                row.id,
+                lambda old: _if_still(row.state, old, state=State.PAUSED, pause_mode=old.pause_mode or PauseMode.FULL),
+            )
+            return True
+        return False
+
+    async def _move(self, sandbox_id: str, work: Coroutine[Any, Any, T]) -> T:
+        if sandbox_id in self._transitions.moving:
+            work.close()
+            raise Conflict(f"sandbox {sandbox_id!r} is being changed by somebody else; try again")
+
+        async def bounded() -> T:
+            try:
+                return await asyncio.wait_for(work, MOVE_LIMIT_S)
+            except TimeoutError as error:
+                raise MachineFailed(f"sandbox {sandbox_id!r} did not get there within {MOVE_LIMIT_S:g} s") from error
+
+        return await asyncio.shield(
+            self._transitions.track(self._transitions.moving, sandbox_id, bounded(), self._lifecycle.moved)
+        )
+
+
+def _if_still(expected: State, old: Sandbox, /, **changes: Any) -> Sandbox:
+    """The changed row if it is still in that state; a sandbox that was killed meanwhile stays so."""
+    return replace(old, **changes) if old.state is expected else old
+
+
+def _outcome(outcome: Sandbox | BaseException) -> Sandbox | EngineError:
+    if isinstance(outcome, Sandbox | EngineError):
+        return outcome
+    log.error("a fork failed", exc_info=outcome)
+    return MachineFailed("the fork could not be started; the server's log has the reason")
+
+
+def _gone(sandbox: Sandbox) -> Template:
+    """A stand-in for a template that was deleted since: a saved state needs nothing of it but names."""
+    return Template(
+        id=sandbox.template_id,
+        team_id=sandbox.team_id,
+        name=sandbox.template_name,
+        layers=(),
+        build_id="",
+        created_at=sandbox.created_at,
+        updated_at=sandbox.created_at,
+        resources=sandbox.resources,
+        envd_version=sandbox.envd_version,
+    )

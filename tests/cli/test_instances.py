@@ -251,8 +251,10 @@ def test_a_server_in_the_foreground_does_not_outlive_its_command(tmp_path: Path)
         child.kill()
         child.communicate()
         until(lambda: here("status").returncode == 3)
+        assert _namespaces(here.directory)  # kept for sandboxes, of which there are none
     finally:
         here("down")
+    assert not _namespaces(here.directory)
 
 
 def test_a_server_that_cannot_start_shows_its_last_words(tmp_path: Path) -> None:

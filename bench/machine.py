@@ -10,6 +10,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import sandlot
+
 _VERSION = re.compile(r"\d[\w.+~-]*")
 
 
@@ -32,6 +34,7 @@ def load() -> float:
 def versions() -> dict[str, str]:
     """Of the programs whose speed is measured; one that is not installed is left out."""
     found = {name: _program_version(name) for name in ("crun", "runc", "runsc", "containerd")}
+    found["sandlot"] = sandlot.__version__
     found["e2b"] = importlib.metadata.version("e2b")
     found["python"] = platform.python_version()
     return {name: version for name, version in found.items() if version}

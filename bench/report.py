@@ -115,7 +115,7 @@ def _cell(results: Mapping[str, Mapping[str, Summary]], name: str, measure: str)
     if ours is None:
         return "-"
     numbers = f"{_number(ours.p50)} / {_number(ours.p95)}"
-    if name == REFERENCE or reference is None or not reference.p50:
+    if name == REFERENCE or reference is None or reference.p50 < 0.1:  # a ratio to next to nothing says nothing
         return numbers
     return f"{numbers}  {ours.p50 / reference.p50:.2f}x"
 

@@ -36,11 +36,11 @@ def running(runtime: str) -> Iterator[dict[str, str]]:
 
 
 def _environment(runtime: str, data_dir: Path) -> dict[str, str]:
-    # Settings of the caller's own instance must not reach this one; where template layers are cached may.
+    # Settings of the caller's own instance must not reach this one; where shared things are kept may.
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("SANDLOT_", "E2B_")) or name == "SANDLOT_CACHE_DIR"
+        if not name.startswith(("SANDLOT_", "E2B_")) or name in ("SANDLOT_CACHE_DIR", "SANDLOT_VENV")
     }
     return kept | {
         "SANDLOT_RUNTIME": runtime,

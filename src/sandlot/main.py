@@ -183,7 +183,7 @@ async def _runtimes(settings: Settings) -> Mapping[str, Runtime]:
     programs = {"gvisor": settings.runsc, "container": None}
     found: dict[str, Runtime] = {}
     for name, kind in RUNTIMES.items():
-        runtime = kind(settings.data_dir, instance_id(settings.data_dir), program=programs.get(name))
+        runtime: Runtime = kind(settings.data_dir, instance_id(settings.data_dir), program=programs.get(name))
         try:
             await runtime.check()
             found[name] = runtime

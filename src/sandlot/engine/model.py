@@ -114,9 +114,9 @@ class Template:
     public: bool = False
     recipe_digest: str = ""  # what it was built from; a new recipe gives a new digest
     envd_version: str = ""
-    checkpoint: str | None = None  # a snapshot: the machine state that its sandboxes begin with
-    source: str | None = None  # a snapshot: the sandbox it was taken of
-    node: str | None = None  # a snapshot: the node that has the checkpoint
+    checkpoint: str | None = None  # the saved state that its sandboxes begin with; None: they boot
+    source: str | None = None  # the sandbox it is a snapshot of; None: it was built
+    node: str | None = None  # the node that has the saved state
     spawn_count: int = 0
     last_spawned_at: datetime | None = None
 

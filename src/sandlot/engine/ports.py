@@ -59,9 +59,6 @@ class Runtime(Protocol):
     async def close(self) -> None:
         """Give back what the host holds for machines in general, as far as no machine needs it. `start` works again after it."""
 
-    async def close(self) -> None:
-        """Take away what this process made for all machines together; machines go on."""
-
 
 @runtime_checkable
 class Freezing(Protocol):

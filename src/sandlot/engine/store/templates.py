@@ -39,7 +39,7 @@ class SqlTemplates:
     async def list(self, team_id: str | None) -> Sequence[Template]:
         query = (
             select(templates)
-            .where(_visible_to(team_id), templates.c.checkpoint.is_(None))
+            .where(_visible_to(team_id), templates.c.source.is_(None))
             .order_by(templates.c.name, templates.c.id)
         )
         async with self._database.read("read templates") as connection:
@@ -56,7 +56,7 @@ class SqlTemplates:
     ) -> Sequence[Template]:
         query = (
             select(templates)
-            .where(templates.c.checkpoint.is_not(None))
+            .where(templates.c.source.is_not(None))
             .order_by(templates.c.created_at.desc(), templates.c.id.desc())
         )
         if team_id is not None:

@@ -110,7 +110,7 @@ async def test_a_restart_finds_claims_and_takes_them_over(restart: Restart) -> N
     assert dict(await network.claims()) == {"i1": slot}
     with pytest.raises(Conflict):
         await network.acquire("i1", POLICY)
-    assert await network.adopt("i1", NetworkPolicy(deny_out=("203.0.113.0/24",))) == slot
+    assert await network.adopt("i1", NetworkPolicy(deny_out=("198.51.100.0/24",))) == slot
     await network.apply("i1", POLICY)
     assert (await network.acquire("i2", POLICY)).address != slot.address
     await network.release("i1")

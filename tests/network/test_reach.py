@@ -129,13 +129,13 @@ async def test_without_internet_nothing_is_reachable_and_refusal_is_quick(slots:
 
 
 async def test_denied_addresses_are_closed_and_others_open(slots: Slots) -> None:
-    guest = await guest_with(slots, NetworkPolicy(deny_out=(WEB, "203.0.113.128/25")))
+    guest = await guest_with(slots, NetworkPolicy(deny_out=(WEB, "198.51.100.128/25")))
     assert not await guest.reaches(WEB) and not await guest.reaches(FAR) and not await guest.echoes(FAR)
     assert await guest.reaches(OTHER) and await guest.echoes(OTHER)
 
 
 async def test_allow_comes_before_deny(slots: Slots) -> None:
-    guest = await guest_with(slots, NetworkPolicy(deny_out=("0.0.0.0/0",), allow_out=(WEB, "203.0.113.192/26")))
+    guest = await guest_with(slots, NetworkPolicy(deny_out=("0.0.0.0/0",), allow_out=(WEB, "198.51.100.192/26")))
     assert await guest.reaches(WEB) and await guest.reaches(FAR) and await guest.echoes(FAR)
     assert not await guest.reaches(OTHER) and not await guest.echoes(OTHER)
 
@@ -185,8 +185,8 @@ async def test_answers_that_still_arrive_from_a_newly_denied_address_are_dropped
 
 async def test_packets_with_a_foreign_source_do_not_leave(slots: Slots, world: World) -> None:
     guest = await guest_with(slots)
-    outside.run("ip", "-n", guest.slot.netns.name, "addr", "add", "203.0.113.77/32", "dev", "eth0")
-    assert not await guest.echoes(WEB, source="203.0.113.77")
+    outside.run("ip", "-n", guest.slot.netns.name, "addr", "add", "198.51.100.77/32", "dev", "eth0")
+    assert not await guest.echoes(WEB, source="198.51.100.77")
     assert await guest.echoes(WEB)
 
 

@@ -36,8 +36,8 @@ from sandlot.engine.network import dnswire
 
 T = TypeVar("T")
 NAME, LINK = "sl-testworld", "sl-world"
-HOST = "203.0.113.1"  # the host's address towards the world
-WEB, OTHER, FAR, DNS = "203.0.113.10", "203.0.113.20", "203.0.113.200", "203.0.113.53"
+HOST = "198.51.100.1"  # the host's address towards the world
+WEB, OTHER, FAR, DNS = "198.51.100.10", "198.51.100.20", "198.51.100.200", "198.51.100.53"
 LAN = "10.199.0.10"  # a private address beyond the host
 TWICE = b"answer again a little later"
 METADATA = "169.254.169.254"

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -55,8 +56,15 @@ def serve(settings: Settings, progress: Progress = lambda _: None) -> None:
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
     instance.claim(settings.data_dir)
     telemetry.configure_logging(settings.log_level, settings.log_format)
+    _raise_file_limit()
     processes.enter_private_mounts()
     uvloop.run(_serve(settings, progress))
+
+
+def _raise_file_limit() -> None:
+    """Each slot takes a handful of descriptors and each connection two: the usual soft limit of 1024 is soon used up."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def instance_id(data_dir: Path) -> str:

@@ -251,7 +251,8 @@ class TestSandboxes:
         assert await ids(states=[State.RUNNING]) == {"i1", "i2"}
         assert await ids(states=[]) == set()
         assert await ids(template="t2") == await ids(template="mine") == {"i2"}
-        assert await ids(started_after=NOW) == {"i3"}
+        assert await ids(started_after=NOW) == {"i1", "i2", "i3"}
+        assert await ids(started_after=NOW + timedelta(milliseconds=1)) == {"i3"}
         assert await sandboxes.count(team_id=TEAM.id, states=[State.RUNNING]) == 1
         assert await sandboxes.count(states=[State.RUNNING, State.ENDED]) == 3
 

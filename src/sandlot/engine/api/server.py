@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ HEAD_S = 60.0
 KEEP_ALIVE_S = 330  # SDKs keep idle connections for 300 s; the one who closes first must be the client
 WEBSOCKET_LIMIT = 32 << 20
 SHUTDOWN_S = 5
+RESET = "sandlot.reset"  # an extension of ASGI: a function that resets the client's connection
 HALF_CLOSED_S = 0.1
 _OFFER = re.compile(rb"\r\nupgrade:([ \t]*h2c[ \t]*\r\n)", re.IGNORECASE)
 
@@ -41,6 +44,13 @@ class Http(HttpToolsProtocol):
         if self._active is not None and not self._active.response_complete:
             self._active.disconnected = True
             self._active.message_event.set()
+
+    def _reset(self) -> None:
+        """End the connection as a crash would: clients must not take a cut stream for one that is complete."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client will send no more. It may still want its answer, or be gone: nothing tells which.
@@ -70,6 +80,7 @@ class Http(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {RESET: self._reset}  # type: ignore[dict-item]
         self._await_head()
 
     def on_headers_complete(self) -> None:

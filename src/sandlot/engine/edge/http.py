@@ -29,6 +29,8 @@ async def pass_http(crossing: Crossing) -> None:
     if answer is None or crossing.passage.client_left:
         return
     if crossing.started:
+        if crossing.passage.ended and (reset := crossing.scope.get("extensions", {}).get("sandlot.reset")):
+            reset()  # SDKs of the older generation look for the sandbox only then
         raise SandboxGone(crossing.sandbox.id)
     await reply(answer, crossing.scope, crossing.send)
 

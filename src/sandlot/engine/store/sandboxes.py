@@ -64,7 +64,7 @@ class SqlSandboxes:
             if template is not None:
                 conditions.append(or_(sandboxes.c.template_id == template, sandboxes.c.template_name == template))
             if started_after is not None:
-                conditions.append(sandboxes.c.started_at > started_after)
+                conditions.append(sandboxes.c.started_at >= started_after)
             if after is not None:
                 conditions.append(_beyond(after, descending))
             order = [sandboxes.c.started_at, sandboxes.c.id]

@@ -16,11 +16,14 @@ from sandlot.engine.model import Sandbox, State, Team, Template
 from sandlot.engine.reconcile import Reconciler
 from sandlot.engine.request import Limits
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.engine.suspension import Suspension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
     lifecycle: Lifecycle
+    suspension: Suspension
+    drained: list[str]
     reconciler: Reconciler
     access: Access
     sandboxes: SqlSandboxes
@@ -74,10 +77,20 @@ async def control_plane(
         default_runtime="fake",
         limits=limits,
     )
+    drained: list[str] = []
+
+    async def drain(sandbox_id: str) -> None:
+        drained.append(sandbox_id)
+
+    suspension = Suspension(lifecycle=lifecycle, templates=templates, clock=clock, limits=limits, drain=drain)
     try:
         yield Control(
             lifecycle=lifecycle,
-            reconciler=Reconciler(lifecycle=lifecycle, sandboxes=sandboxes, nodes=nodes),
+            suspension=suspension,
+            drained=drained,
+            reconciler=Reconciler(
+                lifecycle=lifecycle, suspension=suspension, sandboxes=sandboxes, templates=templates, nodes=nodes
+            ),
             access=access,
             sandboxes=sandboxes,
             templates=templates,

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
-from sandlot.engine.model import Exit, Isolation, LogEntry, Machine, NetworkPolicy, NewMachine, Sandbox, Usage
+from sandlot.engine.model import (
+    Checkpoint,
+    Exit,
+    Isolation,
+    LogEntry,
+    Machine,
+    NetworkPolicy,
+    NewMachine,
+    PauseMode,
+    Resources,
+    Sandbox,
+    Usage,
+)
 
 
 class FakeClock:
@@ -34,10 +47,16 @@ class FakeNode:
         self.started: list[NewMachine] = []
         self.stopped: list[str] = []
         self.adopted: list[str] = []
+        self.saved: dict[str, Checkpoint] = {}  # states on disk
+        self.frozen: set[str] = set()  # machines that stand still, as after a crash in the middle of a capture
+        self.resumed: list[NewMachine] = []
+        self.discarded: list[str] = []
         self._on_exit: list[Callable[[str, Exit], Awaitable[None]]] = []
 
     async def start(self, new: NewMachine) -> Machine:
         await asyncio.sleep(0)
+        if new.checkpoint is not None and new.checkpoint not in self.saved:
+            raise Unavailable(f"the saved state of {new.checkpoint} is missing on this host")
         self.started.append(new)
         machine = Machine(
             sandbox_id=new.sandbox_id,
@@ -58,15 +77,68 @@ class FakeNode:
     async def stop(self, sandbox_id: str) -> None:
         await asyncio.sleep(0)
         self.stopped.append(sandbox_id)
+        self._take_away(sandbox_id)
+        self.saved.pop(sandbox_id, None)
+
+    async def unload(self, sandbox_id: str) -> None:
+        await asyncio.sleep(0)
+        self._take_away(sandbox_id)
+
+    def _take_away(self, sandbox_id: str) -> None:
         self.running.pop(sandbox_id, None)
         self.policies.pop(sandbox_id, None)
+        self.frozen.discard(sandbox_id)
+
+    async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
+        await asyncio.sleep(0)
+        mode = PauseMode.FULL if memory else PauseMode.FILESYSTEM
+        self._save(sandbox_id, sandbox_id, mode)
+        self._take_away(sandbox_id)
+        return mode
+
+    async def resume(self, new: NewMachine) -> Machine:
+        self.resumed.append(new)
+        if new.sandbox_id in self.running:  # it stands still where it is
+            self.frozen.discard(new.sandbox_id)
+            return self.running[new.sandbox_id]
+        return await FakeNode.start(self, replace(new, checkpoint=new.sandbox_id))
+
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
+        await asyncio.sleep(0)
+        return self._save(sandbox_id, name, PauseMode.FULL if memory else PauseMode.FILESYSTEM)
+
+    def _save(self, sandbox_id: str, name: str, mode: PauseMode) -> Checkpoint:
+        if sandbox_id not in self.running:
+            raise NotFound(f"there is no machine of sandbox {sandbox_id!r}")
+        self.saved[name] = Checkpoint(
+            name=name,
+            runtime="fake",
+            program="",
+            mode=mode,
+            guest="g",
+            layers=("l1",),
+            resources=Resources(),
+            boot_id="b",
+            envd_token=None,
+            created_at=datetime.now(UTC),
+            size_bytes=1 << 20,
+        )
+        return self.saved[name]
+
+    async def checkpoints(self) -> Mapping[str, Checkpoint]:
+        return dict(self.saved)
+
+    async def discard(self, name: str) -> None:
+        self.discarded.append(name)
+        self.saved.pop(name, None)
 
     async def machines(self) -> Sequence[Machine]:
         return list(self.running.values())
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
-        gone = sorted((self.leftovers | set(self.running)) - set(keep))
+        gone = sorted((self.leftovers | set(self.running) | set(self.saved)) - set(keep))
         self.leftovers &= set(keep)
+        self.saved = {name: state for name, state in self.saved.items() if name in keep}
         self.running = {name: machine for name, machine in self.running.items() if name in keep}
         return [f"directory of {name}" for name in gone]
 

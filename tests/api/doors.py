@@ -25,6 +25,7 @@ from sandlot.engine.model import ENVD_PORT, LogEntry, Sandbox, State, Template
 from sandlot.engine.request import Limits
 from sandlot.engine.routing import Routes
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.engine.suspension import Suspension
 from sandlot.telemetry import Telemetry, Watched
 
 ENVD_VERSION = "0.6.13"
@@ -105,13 +106,14 @@ async def open_doors(
     node, telemetry = TalkativeNode(), Telemetry()
     sandboxes, templates = SqlSandboxes(database), SqlTemplates(database)
     await templates.put(_base_template())
+    limits = Limits(max_sandboxes=max_sandboxes)
     lifecycle = Lifecycle(
         sandboxes=sandboxes,
         templates=templates,
         nodes={node.name: node},
         clock=now,
         default_runtime="fake",
-        limits=Limits(max_sandboxes=max_sandboxes),
+        limits=limits,
     )
 
     async def running() -> list[Sandbox]:
@@ -127,8 +129,16 @@ async def open_doors(
     team = await access.ensure_first_team()
     _, secret = await access.create_key(team.id, "tests")
     history = MetricsHistory(lambda sandbox: lifecycle.node_of(sandbox).usage(sandbox.id), running)
+    suspension = Suspension(
+        lifecycle=lifecycle,
+        templates=templates,
+        clock=now,
+        limits=limits,
+        drain=lambda sandbox_id: edge.drain(sandbox_id, 0.2),
+    )
     deps = Deps(
         lifecycle=lifecycle,
+        suspension=suspension,
         access=access,
         templates=templates,
         history=history,
@@ -143,6 +153,7 @@ async def open_doors(
         Watched(build_app(deps), telemetry),
         Routes(lifecycle.find, running),
         relay=node.relay_port,
+        wake=suspension.wake,
         domain=domain,
         dial=lambda sandbox, port: ("127.0.0.1", ports.get(port, 1)),
         most_per_sandbox=most,

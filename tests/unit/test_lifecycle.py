@@ -101,11 +101,13 @@ class TestCreate:
             await create(control, replace(BASE, timeout_s=timeout_s))
         assert await control.states() == []
 
-    async def test_pause_at_the_deadline_is_refused_for_now(self, control: Control) -> None:
-        with pytest.raises(InvalidRequest, match="cannot pause yet"):
-            await create(control, replace(BASE, on_timeout=OnTimeout.PAUSE))
+    async def test_files_alone_are_kept_only_by_a_pause_that_no_request_ends(self, control: Control) -> None:
         with pytest.raises(InvalidRequest, match="autoPauseMemory"):
             await create(control, replace(BASE, pause_memory=False))
+        pauses = replace(BASE, on_timeout=OnTimeout.PAUSE, pause_memory=False)
+        with pytest.raises(InvalidRequest, match="autoResume"):
+            await create(control, replace(pauses, auto_resume=True))
+        assert (await create(control, pauses)).on_timeout is OnTimeout.PAUSE
 
     async def test_the_most_sandboxes_at_once_is_kept_also_by_a_crowd(self, control: Control) -> None:
         results = await asyncio.gather(*(create(control) for _ in range(15)), return_exceptions=True)
@@ -193,7 +195,7 @@ class TestReading:
             control.lifecycle.get("team_other", sandbox.id),
             control.lifecycle.kill("team_other", sandbox.id),
             control.lifecycle.set_timeout("team_other", sandbox.id, 1),
-            control.lifecycle.connect("team_other", sandbox.id, 1),
+            control.suspension.connect("team_other", sandbox.id, 1),
             control.lifecycle.set_network("team_other", sandbox.id, NetworkPolicy()),
         ):
             with pytest.raises(NotFound):
@@ -253,10 +255,10 @@ class TestDeadlines:
 
     async def test_connect_and_refresh_never_put_the_deadline_sooner(self, control: Control) -> None:
         sandbox = await create(control, replace(BASE, timeout_s=100))
-        connected, resumed = await control.lifecycle.connect(control.team.id, sandbox.id, 10)
+        connected, resumed = await control.suspension.connect(control.team.id, sandbox.id, 10)
         assert (connected.end_at, resumed) == (sandbox.end_at, False)
         assert (await control.lifecycle.refresh(control.team.id, sandbox.id, 10)).end_at == sandbox.end_at
-        connected, _ = await control.lifecycle.connect(control.team.id, sandbox.id, 200)
+        connected, _ = await control.suspension.connect(control.team.id, sandbox.id, 200)
         assert connected.end_at == control.clock.now + timedelta(seconds=200)
 
     async def test_the_sweeper_ends_what_is_due_and_nothing_else(self, control: Control) -> None:
@@ -351,6 +353,6 @@ async def test_a_sandbox_in_another_state_is_a_conflict(control: Control) -> Non
     sandbox = await create(control)
     await control.sandboxes.swap(sandbox, replace(sandbox, state=State.PAUSED))
     with pytest.raises(WrongState, match="paused"):
-        await control.lifecycle.connect(control.team.id, sandbox.id, 10)
+        await control.lifecycle.set_timeout(control.team.id, sandbox.id, 10)
     await control.lifecycle.kill(control.team.id, sandbox.id)
     assert await control.states() == [State.ENDED]

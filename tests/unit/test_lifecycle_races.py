@@ -148,7 +148,7 @@ async def test_connect_and_set_timeout_wait_for_a_start(slow: tuple[Control, Slo
     create = creating(control)
     await node.entered.acquire()
     row = await the_row(control)
-    connect = asyncio.create_task(control.lifecycle.connect(control.team.id, row.id, 1000))
+    connect = asyncio.create_task(control.suspension.connect(control.team.id, row.id, 1000))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not connect.done()

@@ -119,7 +119,7 @@ async def test_what_a_crash_left_between_rows_and_host_is_repaired(tmp_path: Pat
         reasons = {row.id: row.end_reason for row in await after.sandboxes.query(states=[State.ENDED])}
         assert reasons == {
             lost.id: "lost: the machine is gone",
-            half.id: "interrupted: the server stopped while the sandbox was starting",
+            half.id: "interrupted: the server stopped while the sandbox was creating",
             ending.id: "killed",
         }
         assert (await after.row(half.id)).idempotency_key is None, "the request can be repeated"

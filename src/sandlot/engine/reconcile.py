@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandlot.engine.errors import EngineError
 from sandlot.engine.lifecycle import Lifecycle
@@ -29,7 +29,7 @@ class Drift:
     stray: tuple[Machine, ...] = ()  # a machine of no live row
     stuck: tuple[Sandbox, ...] = ()  # halfway by the row, and nobody is moving it
     sound: tuple[Sandbox, ...] = ()  # running, with its machine
-    alive: frozenset[str] = frozenset()  # ids of all machines
+    alive: frozenset[str] = field(default=frozenset(), compare=False)  # ids of all machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

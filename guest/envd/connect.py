@@ -180,6 +180,8 @@ async def _incoming(request: Request, codec: Codec, kind: str) -> AsyncIterator[
             raise ConnectError("resource_exhausted", f"a message is larger than {MAX_MESSAGE} bytes")
         if flags not in (0, 1):
             raise ConnectError("invalid_argument", f"an envelope has the unknown flags {flags:#x}")
+        if flags and encoding in ("identity", ""):
+            raise ConnectError("invalid_argument", "a message is compressed, but Connect-Content-Encoding says not how")
         data = await request.body.read_exactly(length, kept) if length else b""
         if data is None:
             raise ConnectError("invalid_argument", "the body ends in the middle of a message")

@@ -65,7 +65,12 @@ class Files:
         except OSError as error:
             raise _failure("error opening file", error) from error
         with file:
-            await downloads.send(request, reply, file, os.path.basename(path))
+            try:
+                await downloads.send(request, reply, file, os.path.basename(path))
+            except OSError as error:
+                if reply.started:
+                    raise
+                raise HttpError(400, f"path '{_shown(path)}' cannot be read: {error.strerror}") from error
 
     async def upload(self, request: Request, reply: Reply) -> None:
         self._authorize(request, "write")

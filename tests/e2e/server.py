@@ -47,7 +47,9 @@ class Server:
     options: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
 
-    def cli(self, *arguments: str, check: bool = True, timeout: float = 300, **options: Any) -> subprocess.CompletedProcess[str]:
+    def cli(
+        self, *arguments: str, check: bool = True, timeout: float = 300, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "sandlot", *arguments],
             env=self.cli_environment(),
@@ -56,7 +58,9 @@ class Server:
             timeout=timeout,
             **options,
         )
-        assert not check or done.returncode == 0, f"{shlex.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert not check or done.returncode == 0, (
+            f"{shlex.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done
 
     def cli_environment(self) -> dict[str, str]:

@@ -42,7 +42,9 @@ def wanted_packages() -> Sequence[str]:
 
 
 def system_node() -> int:
-    return int(subprocess.run(["node", "-p", "process.versions.node"], capture_output=True, text=True).stdout.split(".")[0])
+    return int(
+        subprocess.run(["node", "-p", "process.versions.node"], capture_output=True, text=True).stdout.split(".")[0]
+    )
 
 
 def node(modules: Path) -> str:

@@ -163,7 +163,9 @@ def test_requests_of_the_older_generation(server: Server, http: httpx.Client, se
 
 
 def test_metrics_follow_what_the_sandbox_does(sandbox: Sandbox) -> None:
-    handle = sandbox.commands.run("python3 -c 'x = bytearray(150 << 20)\nwhile True: pass'", background=True, timeout=60)
+    handle = sandbox.commands.run(
+        "python3 -c 'x = bytearray(150 << 20)\nwhile True: pass'", background=True, timeout=60
+    )
     try:
 
         def measured() -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -97,9 +98,8 @@ FORK_BOMB = "bomb() { bomb | bomb & }; bomb; sleep 4"
 
 
 def test_a_fork_bomb_stays_inside(server: Server, greedy: Sandbox, neighbour: Sandbox) -> None:
-    with undisturbed(server, neighbour):
-        with contextlib.suppress(CommandExitException, SandboxException):
-            greedy.commands.run(FORK_BOMB, timeout=8)
+    with undisturbed(server, neighbour), contextlib.suppress(CommandExitException, SandboxException):
+        greedy.commands.run(FORK_BOMB, timeout=8)
     assert greedy.kill() in (True, False)
     until(lambda: greedy.sandbox_id not in server.running())
 
@@ -118,9 +118,8 @@ def test_a_full_disk_is_full_inside(server: Server, greedy: Sandbox, neighbour: 
 
 
 def test_busy_processors_leave_room_for_others(server: Server, greedy: Sandbox, neighbour: Sandbox) -> None:
-    with undisturbed(server, neighbour):
-        with contextlib.suppress(SandboxException):
-            greedy.commands.run("for i in $(seq 20); do (while :; do :; done) & done; sleep 3", timeout=5)
+    with undisturbed(server, neighbour), contextlib.suppress(SandboxException):
+        greedy.commands.run("for i in $(seq 20); do (while :; do :; done) & done; sleep 3", timeout=5)
     assert greedy.kill() is True
 
 
@@ -144,5 +143,4 @@ def test_a_flood_of_output_that_nobody_reads_is_held_back(server: Server, greedy
 
 
 def memory_of(server: Server) -> int:
-    with open(f"/proc/{server.pid}/statm") as file:
-        return int(file.read().split()[1]) * 4096
+    return int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * 4096

@@ -2,6 +2,7 @@
 
     EngineError
     ├── InvalidRequest          what was asked cannot be right          (400)
+    │   └── StepFailed          a step of a build did not succeed
     ├── Unauthorized            no key, or one that is not valid         (401)
     ├── Forbidden               a valid key that may not do this         (403)
     ├── NotFound                no such thing, or not the caller's       (404)
@@ -23,6 +24,10 @@ class EngineError(Exception):
 
 class InvalidRequest(EngineError):
     """The request itself is wrong; repeating it will not help."""
+
+
+class StepFailed(InvalidRequest):
+    """A step of a build did not succeed; the message is for whoever wrote the step."""
 
 
 class Unauthorized(EngineError):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandlot.engine.model import (
+    Build,
+    BuildStatus,
     Checkpoint,
     Exit,
+    Image,
     Instance,
     Isolation,
     Key,
@@ -19,9 +22,13 @@ from sandlot.engine.model import (
     NetworkPolicy,
     NewMachine,
     PauseMode,
+    Placed,
+    RegistryLogin,
     Sandbox,
     Slot,
     State,
+    StepRun,
+    Tag,
     Team,
     Template,
     Usage,
@@ -125,9 +132,6 @@ class Node(Protocol):
     async def stop(self, sandbox_id: str) -> None:
         """End the machine and free everything the sandbox owns on this host, its saved state too. Idempotent."""
 
-    async def unload(self, sandbox_id: str) -> None:
-        """End the machine and free what it holds; a saved state stays. Idempotent."""
-
     async def machines(self) -> Sequence[Machine]:
         """What the host really has: machines that are alive."""
 
@@ -143,8 +147,15 @@ class Node(Protocol):
     async def resume(self, new: NewMachine) -> Machine:
         """The paused machine again. On failure it stays paused. Raises `Unavailable` if its state is not usable."""
 
-    async def capture(self, sandbox_id: str, name: str, *, memory: bool) -> Checkpoint:
-        """Keep the state of a running machine under a name; the machine goes on."""
+    async def recover(self, new: NewMachine) -> Machine | PauseMode:
+        """Find out what is left of a machine whose pause, resume or capture did not come to its end, and bring it to one.
+
+        The machine: it goes on, and no state of its own is kept. The mode: it rests, and its state is whole. Raises
+        `NotFound` if nothing is left.
+        """
+
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
+        """Keep the state of a running machine under a name; the machine goes on. What is not `lasting` may be lost with the host."""
 
     async def checkpoints(self) -> Mapping[str, Checkpoint]:
         """The states this node has, by name."""
@@ -204,7 +215,7 @@ class TemplateStore(Protocol):
         """Add, or replace the one with the same id."""
 
     async def resolve(self, team_id: str | None, ref: str) -> Template | None:
-        """By id, or by name; a team's own before a built-in or public one."""
+        """By id, or by name; a team's own before a built-in or public one. `name:tag` is the build with that tag."""
 
     async def list(self, team_id: str | None) -> Sequence[Template]:
         """Templates a team sees; no snapshots."""
@@ -240,3 +251,91 @@ class AccessStore(Protocol):
     async def revoke_key(self, key_id: str, at: datetime) -> bool: ...
 
     async def touch_key(self, key_id: str, at: datetime) -> None: ...
+
+
+class BuildStore(Protocol):
+    async def put(self, build: Build) -> None:
+        """Add, or replace the one with the same id."""
+
+    async def get(self, build_id: str) -> Build | None: ...
+
+    async def query(
+        self, *, template_id: str | None = None, statuses: Collection[BuildStatus] | None = None
+    ) -> Sequence[Build]:
+        """Newest first."""
+
+    async def forget(self, template_id: str) -> None:
+        """Delete the builds of a template, with their logs and tags."""
+
+    async def log(self, build_id: str, first: int, entries: Sequence[LogEntry]) -> None:
+        """Add lines, the first of which has this number (from 0)."""
+
+    async def logs(self, build_id: str, *, offset: int, limit: int) -> Sequence[LogEntry]: ...
+
+
+class TagStore(Protocol):
+    async def assign(self, tags: Sequence[Tag]) -> None:
+        """Add, or move to another build."""
+
+    async def remove(self, template_id: str, tags: Collection[str]) -> int: ...
+
+    async def list(self, template_id: str) -> Sequence[Tag]:
+        """By name of the tag."""
+
+
+Output = Callable[[str, str], None]  # a line, and its level: "info" for stdout, "warn" for stderr
+
+
+class Workshop(Protocol):
+    """Where steps of builds are carried out on a host, and where their results are kept as layers."""
+
+    def recall(self, key: str) -> Placed | None:
+        """What the step with this key gave before, if all of it is still here."""
+
+    def remember(self, key: str, placed: Placed) -> None: ...
+
+    async def place(self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int) -> Placed:
+        """Change files over these layers without running anything of the image. Raises `StepFailed`.
+
+        The message of the error begins with the number of the act that failed, counted from 0, and a colon.
+        """
+
+    async def run(self, machine_id: str, step: StepRun, output: Output) -> Placed:
+        """Run a command in a machine of its own and keep what it changed. Raises `StepFailed`."""
+
+    async def finish(
+        self,
+        machine_id: str,
+        template: Template,
+        runtime: str,
+        network: NetworkPolicy,
+        checkpoint: str,
+        output: Output,
+        *,
+        ready_s: float,
+    ) -> str | None:
+        """Run start and ready command as a sandbox would; the name of the saved state, where the runtime keeps memory.
+
+        Raises `StepFailed`.
+        """
+
+
+class Images(Protocol):
+    """Where images come from by name."""
+
+    async def find(self, ref: str, login: RegistryLogin | None, output: Output) -> Image:
+        """Raises `StepFailed` if there is none, saying where it was looked for."""
+
+
+class Uploads(Protocol):
+    """Archives that callers sent ahead of a build, by team and by the caller's own hash."""
+
+    def has(self, team_id: str, files_hash: str) -> bool: ...
+
+    def digest(self, team_id: str, files_hash: str) -> str:
+        """What the archive really holds, by content. Raises `NotFound`."""
+
+    def path(self, team_id: str, files_hash: str) -> Path: ...
+
+    async def receive(self, team_id: str, files_hash: str, chunks: AsyncIterator[bytes]) -> None:
+        """Keep an archive, whole or not at all. Raises `InvalidRequest` if it is too large."""

@@ -21,6 +21,7 @@ from sandlot.engine.errors import (
     MachineFailed,
     NoCapacity,
     NotFound,
+    StepFailed,
     Unauthorized,
     Unavailable,
     WrongState,
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 STATUS: Mapping[type[EngineError], int] = {
     EngineError: 500,
     InvalidRequest: 400,
+    StepFailed: 400,
     Unauthorized: 401,
     Forbidden: 403,
     NotFound: 404,

@@ -8,8 +8,12 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sandlot.engine.model import (
+    Build,
+    BuildStatus,
+    Content,
     Isolation,
     Key,
+    LogEntry,
     Machine,
     NetworkPolicy,
     OnTimeout,
@@ -17,6 +21,7 @@ from sandlot.engine.model import (
     Resources,
     Sandbox,
     State,
+    Tag,
     Team,
     Template,
 )
@@ -119,3 +124,47 @@ def _network(values: Values) -> NetworkPolicy:
         NetworkPolicy,
         {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()},
     )
+
+
+def build(row: Values) -> Build:
+    return _build(
+        Build,
+        {
+            **row,
+            "status": BuildStatus(row["status"]),
+            "tags": tuple(row["tags"]),
+            "resources": _build(Resources, row["resources"]),
+            "content": content(row["content"]) if row["content"] is not None else None,
+        },
+    )
+
+
+def build_row(record: Build) -> dict[str, Any]:
+    made = record.content
+    return {
+        **_values(record),
+        "status": record.status.value,
+        "tags": list(record.tags),
+        "resources": _values(record.resources),
+        "content": {**_values(made), "layers": list(made.layers), "env": dict(made.env)} if made is not None else None,
+    }
+
+
+def content(values: Values) -> Content:
+    return _build(Content, {**values, "layers": tuple(values["layers"]), "env": _read_only(values["env"])})
+
+
+def tag(row: Values) -> Tag:
+    return _build(Tag, row)
+
+
+def tag_row(record: Tag) -> dict[str, Any]:
+    return _values(record)
+
+
+def log_entry(row: Values) -> LogEntry:
+    return _build(LogEntry, {**row, "fields": _read_only(row["fields"])})
+
+
+def log_row(record: LogEntry) -> dict[str, Any]:
+    return {**_values(record), "fields": dict(record.fields)}

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, St
 
 from sandlot.engine.store.columns import Json, UtcTime
 
-REVISION = "0002"  # the newest migration: a database that has it needs no look at the migrations at all
+REVISION = "0003"  # the newest migration: a database that has it needs no look at the migrations at all
 
 metadata = MetaData()
 
@@ -104,4 +104,43 @@ sandboxes = Table(
     Index("sandboxes_deadline", "state", "end_at"),
     Index("sandboxes_list", "team_id", "state", "started_at", "id"),
     Index("sandboxes_ended", "ended_at"),
+)
+
+builds = Table(
+    "builds",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("template_id", String, nullable=False),
+    Column("team_id", String, ForeignKey("teams.id"), nullable=False),
+    Column("status", String, nullable=False),
+    Column("tags", Json, nullable=False),
+    Column("resources", Json, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("finished_at", UtcTime),
+    Column("content", Json),
+    Column("problem", String),
+    Column("problem_step", String),
+    Index("builds_template", "template_id", "created_at"),
+    Index("builds_status", "status"),
+)
+
+build_logs = Table(
+    "build_logs",
+    metadata,
+    Column("build_id", String, ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("at", UtcTime, nullable=False),
+    Column("level", String, nullable=False),
+    Column("message", String, nullable=False),
+    Column("fields", Json, nullable=False),
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("template_id", String, primary_key=True),
+    Column("tag", String, primary_key=True),
+    Column("build_id", String, ForeignKey("builds.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", UtcTime, nullable=False),
 )

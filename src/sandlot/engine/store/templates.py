@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, delete, func, insert, or_, select, update
 
-from sandlot.engine.model import Template
+from sandlot.engine.model import Template, built
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
-from sandlot.engine.store.schema import templates
+from sandlot.engine.store.schema import builds, tags, teams, templates
+
+DEFAULT_TAG = "default"  # the template's own row is the build with this tag
 
 
 class SqlTemplates:
@@ -25,16 +28,21 @@ class SqlTemplates:
                 await connection.execute(insert(templates), values)
 
     async def resolve(self, team_id: str | None, ref: str) -> Template | None:
-        owner = case((templates.c.team_id == team_id, 0), (templates.c.team_id.is_(None), 1), else_=2)
-        query = (
-            select(templates)
-            .where(_visible_to(team_id), or_(templates.c.id == ref, templates.c.name == ref))
-            .order_by(case((templates.c.id == ref, 0), else_=1), owner, templates.c.created_at)
-            .limit(1)
-        )
+        name, _, tag = ref.partition(":")
         async with self._database.read("look up a template") as connection:
-            row = (await connection.execute(query)).mappings().one_or_none()
-            return records.template(row) if row is not None else None
+            row = (await connection.execute(_named(team_id, name))).mappings().one_or_none()
+            if row is None:
+                return None
+            template = records.template(row)
+            if tag in ("", DEFAULT_TAG):
+                return template
+            tagged = (
+                select(builds)
+                .join(tags, tags.c.build_id == builds.c.id)
+                .where(tags.c.template_id == template.id, tags.c.tag == tag)
+            )
+            build = (await connection.execute(tagged)).mappings().one_or_none()
+            return built(template, records.build(build)) if build is not None else None
 
     async def list(self, team_id: str | None) -> Sequence[Template]:
         query = (
@@ -89,3 +97,19 @@ class SqlTemplates:
 def _visible_to(team_id: str | None) -> ColumnElement[bool]:
     shared = or_(templates.c.team_id.is_(None), templates.c.public.is_(True))
     return shared if team_id is None else or_(templates.c.team_id == team_id, shared)
+
+
+def _named(team_id: str | None, ref: str) -> Select[Any]:
+    """One template by id or name; `owner/name` has to be of that team."""
+    namespace, _, name = ref.rpartition("/")
+    owner = case((templates.c.team_id == team_id, 0), (templates.c.team_id.is_(None), 1), else_=2)
+    query = (
+        select(templates)
+        .where(_visible_to(team_id), or_(templates.c.id == name, templates.c.name == name))
+        .order_by(case((templates.c.id == name, 0), else_=1), owner, templates.c.created_at)
+        .limit(1)
+    )
+    if namespace:
+        owners = select(teams.c.id).where(or_(teams.c.id == namespace, teams.c.name == namespace))
+        query = query.where(templates.c.team_id.in_(owners))
+    return query

@@ -80,7 +80,7 @@ class EnvdClient:
                     f"the daemon of sandbox {identity.sandbox_id} did not take its identity within {within_s:g} s ({problem[:200]})"
                 )
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 1.3, 0.1)
+            pause_s = min(pause_s * 1.3, 0.012)
 
     async def halt(self, address: str, token: str | None) -> None:
         """End every process of the guest but the daemon. Raises `GuestUnresponsive`."""

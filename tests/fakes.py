@@ -80,9 +80,17 @@ class FakeNode:
         self._take_away(sandbox_id)
         self.saved.pop(sandbox_id, None)
 
-    async def unload(self, sandbox_id: str) -> None:
+    async def recover(self, new: NewMachine) -> Machine | PauseMode:
         await asyncio.sleep(0)
-        self._take_away(sandbox_id)
+        saved = self.saved.get(new.sandbox_id)
+        if saved is not None:
+            self._take_away(new.sandbox_id)
+            return saved.mode
+        if new.sandbox_id not in self.running:
+            raise NotFound(f"nothing is left of sandbox {new.sandbox_id!r}")
+        self.frozen.discard(new.sandbox_id)
+        self.adopted.append(new.sandbox_id)
+        return self.running[new.sandbox_id]
 
     def _take_away(self, sandbox_id: str) -> None:
         self.running.pop(sandbox_id, None)
@@ -98,10 +106,9 @@ class FakeNode:
 
     async def resume(self, new: NewMachine) -> Machine:
         self.resumed.append(new)
-        if new.sandbox_id in self.running:  # it stands still where it is
-            self.frozen.discard(new.sandbox_id)
-            return self.running[new.sandbox_id]
-        return await FakeNode.start(self, replace(new, checkpoint=new.sandbox_id))
+        machine = await FakeNode.start(self, replace(new, checkpoint=new.sandbox_id))
+        del self.saved[new.sandbox_id]
+        return machine
 
     async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
         await asyncio.sleep(0)

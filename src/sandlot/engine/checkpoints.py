@@ -31,12 +31,20 @@ class Checkpoints:
         for draft in directory.glob(".*"):  # of a process that was killed while it wrote
             shutil.rmtree(draft, ignore_errors=True)
 
-    async def write(self, facts: Checkpoint, fill: Callable[[Path], Awaitable[None]]) -> Checkpoint:
+    async def write(
+        self,
+        facts: Checkpoint,
+        fill: Callable[[Path], Awaitable[None]],
+        *,
+        expected_bytes: int = 0,
+        lasting: bool = True,
+    ) -> Checkpoint:
         """Have `fill` write the state into a new directory, and keep it under its name, in place of an earlier one.
 
-        Raises `NoCapacity` when the limit is reached, before anything is written.
+        Raises `NoCapacity` when there is no room for it, before anything is written. `lasting`: it is on the disk, whatever
+        happens to the host, when this returns.
         """
-        self._check_room(facts)
+        await asyncio.to_thread(self._check_room, expected_bytes)
         draft = self._directory / f".{facts.name}-{secrets.token_hex(4)}"
         draft.mkdir(mode=0o700)
         try:
@@ -44,21 +52,24 @@ class Checkpoints:
             sizes = await asyncio.to_thread(_sizes, draft / STATE)
             kept = replace(facts, size_bytes=await asyncio.to_thread(_disk_use, draft))
             (draft / FACTS).write_text(json.dumps(_as_json(kept, sizes)))
-            await processes.to_the_end(processes.run("sync", "--file-system", str(draft), timeout_s=600))
+            if lasting:
+                await asyncio.to_thread(_sync, draft)
+            await self.remove(facts.name)
+            draft.rename(self._directory / facts.name)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        await self.remove(facts.name)
-        draft.rename(self._directory / facts.name)
-        _sync_directory(self._directory)
+        if lasting:
+            await processes.to_the_end(asyncio.to_thread(_sync_path, self._directory))
         return kept
 
-    def _check_room(self, facts: Checkpoint) -> None:
+    def _check_room(self, expected_bytes: int) -> None:
         used = self.used_bytes()
-        if used >= self._limit:
+        if used + expected_bytes >= self._limit:
             raise NoCapacity(
-                f"states of paused sandboxes and snapshots use {used / GB:.1f} GiB of the {self._limit / GB:.1f} GiB they may: "
-                "kill paused sandboxes, delete snapshots, or raise SANDLOT_CHECKPOINT_DISK_GB"
+                f"states of paused sandboxes and snapshots use {used / GB:.1f} GiB of the {self._limit / GB:.1f} GiB they may, and "
+                f"this one needs about {expected_bytes / GB:.1f} GiB: kill paused sandboxes, delete snapshots, or raise "
+                "SANDLOT_CHECKPOINT_DISK_GB"
             )
 
     def get(self, name: str) -> Checkpoint | None:
@@ -96,7 +107,7 @@ class Checkpoints:
             (self._directory / name).rename(doomed)
         except FileNotFoundError:
             return
-        await asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True)
+        await processes.to_the_end(asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True))
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
@@ -135,8 +146,15 @@ def _disk_use(directory: Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*"))
 
 
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(top: Path) -> None:
+    """Have everything below on the disk: what others write to the same file system is not waited for."""
+    for path in (*top.rglob("*"), top):
+        if not path.is_symlink():
+            _sync_path(path)
+
+
+def _sync_path(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         os.fsync(fd)
     finally:

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 START_LIMIT_S = 120.0  # a node has tighter limits of its own; this one bounds a node that hangs
 STOP_LIMIT_S = 60.0
 EXPIRE_WAIT_S = 2.0
+LISTED = (State.RUNNING, State.CAPTURING, State.PAUSING, State.PAUSED, State.RESUMING)
 ENDS_AT_ONCE = 8  # stopping is work for the host; a hundred at the same moment would starve running sandboxes
 
 
@@ -124,7 +125,7 @@ class Lifecycle:
         self,
         team_id: str | None,
         *,
-        states: Collection[State] = (State.RUNNING, State.PAUSING, State.PAUSED),
+        states: Collection[State] = LISTED,
         metadata: Mapping[str, str] | None = None,
         template: str | None = None,
         started_after: datetime | None = None,
@@ -164,7 +165,7 @@ class Lifecycle:
         check_request(new, self._limits)
         node = self._place(template)
         row = self._row(team_id, new, template, node)
-        start = self.transitions.track(self.transitions.moving, row.id, self._start(row, template, node), self.moved)
+        start = self.transitions.start(row.id, self._start(row, template, node), self.moved)
         try:
             return await asyncio.shield(start)
         except _KeyInUse as use:

@@ -12,7 +12,8 @@ from sandlot.engine.ports import SandboxStore
 
 MOVES: Mapping[State, frozenset[State]] = {
     State.CREATING: frozenset({State.RUNNING, State.STOPPING}),
-    State.RUNNING: frozenset({State.PAUSING, State.STOPPING}),
+    State.RUNNING: frozenset({State.CAPTURING, State.PAUSING, State.STOPPING}),
+    State.CAPTURING: frozenset({State.RUNNING, State.PAUSED, State.STOPPING}),
     State.PAUSING: frozenset({State.PAUSED, State.RUNNING, State.STOPPING}),
     State.PAUSED: frozenset({State.RESUMING, State.STOPPING}),
     State.RESUMING: frozenset({State.RUNNING, State.PAUSED, State.STOPPING}),

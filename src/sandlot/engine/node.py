@@ -15,8 +15,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sandlot.engine import processes
+from sandlot.engine import processes, startup
 from sandlot.engine.checkpoints import Checkpoints
+from sandlot.engine.commands import CommandClient, Door
 from sandlot.engine.envd import EnvdClient, Identity
 from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound, Unavailable
 from sandlot.engine.logbook import Logbook
@@ -35,7 +36,7 @@ from sandlot.engine.model import (
     Slot,
     Usage,
 )
-from sandlot.engine.ports import Capturing, Freezing, Network, Runtime
+from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class LocalNode:
         runtimes: Mapping[str, Runtime],
         network: Network,
         envd: EnvdClient,
+        commands: CommandClient | None = None,
         checkpoint_limit_bytes: int = 1 << 40,
         keep_logs: timedelta = timedelta(hours=24),
         starts_at_once: int = 2 * (os.cpu_count() or 2),
@@ -99,12 +101,15 @@ class LocalNode:
         self._runtimes = runtimes
         self._network = network
         self._envd = envd
+        self._commands = commands
+        self._taken_dir = data_dir / "taken"
         self._keep_logs = keep_logs
         self._live: dict[str, _Live] = {}
         self._acts: dict[str, tuple[asyncio.Lock, int]] = {}
         self._starts = asyncio.Semaphore(starts_at_once)
         self._callbacks: list[Callable[[str, Exit], Awaitable[None]]] = []
         self._sandboxes_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.rmtree(self._taken_dir, ignore_errors=True)  # of a process that was killed while it took files
 
     def on_exit(self, callback: Callable[[str, Exit], Awaitable[None]]) -> None:
         self._callbacks.append(callback)
@@ -146,6 +151,9 @@ class LocalNode:
         await self._introduce(runtime, instance, slot.address, new, held_token)
         if new.checkpoint is not None and not new.memory and _captures_memory(runtime):
             await self._envd.halt(slot.address, new.envd_token)
+        goes_on = new.checkpoint is not None and new.memory and _captures_memory(runtime)
+        if self._commands is not None and not goes_on:
+            await startup.begin(self._commands, Door(slot.address, new.envd_token), new.template)
         self._live[new.sandbox_id] = _Live(
             machine=machine,
             instance=instance,
@@ -231,18 +239,16 @@ class LocalNode:
         runtime = self._runtime(runtime_name)
         instance = Instance(sandbox_id=sandbox_id, runtime=runtime_name, state=record["instance"])
         await self._network.adopt(sandbox_id, policy)
-        live = self._live[sandbox_id] = _Live(
-            machine=_machine(sandbox_id, runtime, record),
-            instance=instance,
-            token=token,
-            watcher=self._watch(runtime, instance),
-            begun=_begun(record["begun"]),
-        )
+        live = self._live.get(sandbox_id)
+        if live is None or live.watcher.done():
+            live = self._live[sandbox_id] = _Live(
+                machine=_machine(sandbox_id, runtime, record),
+                instance=instance,
+                token=token,
+                watcher=self._watch(runtime, instance),
+                begun=_begun(record["begun"]),
+            )
         return live
-
-    async def unload(self, sandbox_id: str) -> None:
-        async with self._alone(sandbox_id):
-            await self._undo(sandbox_id)
 
     async def stop(self, sandbox_id: str) -> None:
         async with self._alone(sandbox_id):
@@ -285,29 +291,34 @@ class LocalNode:
     async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
         live = self._known(sandbox_id)
         runtime = self._runtimes[live.instance.runtime]
+        mode = PauseMode.FULL if memory else PauseMode.FILESYSTEM
         async with self._alone(sandbox_id):
-            if memory and not _captures_memory(runtime):
+            await self._save_logs(sandbox_id)
+            if memory and not _captures_memory(runtime):  # memory is kept by standing still; the files are kept besides
                 if not isinstance(runtime, Freezing):
                     raise InvalidRequest(f"runtime {runtime.name!r} cannot pause")
                 await runtime.freeze(live.instance)
-                return PauseMode.FULL
-            mode = PauseMode.FULL if memory else PauseMode.FILESYSTEM
-            await self._capture(runtime, live, sandbox_id, mode, final=True)
-            await self._save_logs(sandbox_id)
-            await processes.to_the_end(self._undo(sandbox_id))
+                await self._capture(runtime, live, sandbox_id, mode, final=True)
+                await self._unwatch(sandbox_id)
+            else:
+                await self._capture(runtime, live, sandbox_id, mode, final=True)
+                await processes.to_the_end(self._undo(sandbox_id))
             return mode
 
-    async def capture(self, sandbox_id: str, name: str, *, memory: bool) -> Checkpoint:
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
         live = self._known(sandbox_id)
         runtime = self._runtimes[live.instance.runtime]
         mode = PauseMode.FULL if memory and _captures_memory(runtime) else PauseMode.FILESYSTEM
         async with self._alone(sandbox_id):
-            return await self._capture(runtime, live, name, mode, final=False)
+            return await self._capture(runtime, live, name, mode, final=False, lasting=lasting)
 
-    async def _capture(self, runtime: Runtime, live: _Live, name: str, mode: PauseMode, *, final: bool) -> Checkpoint:
+    async def _capture(
+        self, runtime: Runtime, live: _Live, name: str, mode: PauseMode, *, final: bool, lasting: bool = True
+    ) -> Checkpoint:
         if not isinstance(runtime, Capturing):
             raise InvalidRequest(f"runtime {runtime.name!r} cannot save the state of a machine")
         facts = _facts(name, live.instance, live.begun, mode, live.token)
+        expected = (await runtime.usage(live.instance)).mem_used if runtime.captures_memory else 0
 
         async def fill(state: Path) -> None:
             if final and mode is PauseMode.FILESYSTEM and runtime.captures_memory:
@@ -315,47 +326,89 @@ class LocalNode:
             await asyncio.sleep(SETTLE_S)
             await runtime.capture(live.instance, state, final=final)
 
-        return await self._checkpoints.write(facts, fill)
+        return await self._checkpoints.write(facts, fill, expected_bytes=expected, lasting=lasting)
+
+    def keeps_memory(self, runtime: str) -> bool:
+        """Whether states that this runtime captures hold memory too."""
+        return _captures_memory(self._runtime(runtime))
+
+    async def take_files(self, sandbox_id: str, take: Callable[[Path], Awaitable[None]]) -> None:
+        """End a machine, and hand out what it wrote as a directory in the form of a layer. The machine is gone after it."""
+        live = self._known(sandbox_id)
+        runtime = self._runtimes[live.instance.runtime]
+        if not isinstance(runtime, Capturing) or not isinstance(runtime, Layering):
+            raise InvalidRequest(f"runtime {runtime.name!r} cannot hand out what a machine wrote")
+        taken = self._taken_dir / sandbox_id
+        async with self._alone(sandbox_id):
+            try:
+                await runtime.capture(live.instance, taken, final=True)
+                await processes.to_the_end(self._undo(sandbox_id))
+                async with runtime.written(taken, sandbox_id) as upper:
+                    await take(upper)
+            finally:
+                shutil.rmtree(taken, ignore_errors=True)
 
     async def resume(self, new: NewMachine) -> Machine:
-        if self._directory(new.sandbox_id).exists():  # it stands still where it is
+        saved = self._checkpoints.get(new.sandbox_id)
+        if saved is not None and self._stands_still(saved):
             if new.memory:
                 return await self._thaw(new)
-            await self._leave_memory(new)
-        return await self.start(replace(new, checkpoint=new.sandbox_id))
+            async with self._alone(new.sandbox_id):
+                await processes.to_the_end(self._undo(new.sandbox_id))
+        machine = await self.start(replace(new, checkpoint=new.sandbox_id))
+        await self._checkpoints.remove(new.sandbox_id)  # it is older than the machine from now on
+        return machine
+
+    def _stands_still(self, saved: Checkpoint) -> bool:
+        """Whether the memory that goes with this state is where the machine is, if it is anywhere."""
+        return saved.mode is PauseMode.FULL and not _captures_memory(self._runtime(saved.runtime))
 
     async def _thaw(self, new: NewMachine) -> Machine:
         """Let a machine that stands still go on. One whose host was restarted meanwhile has only its files left."""
-        runtime = self._runtime(new.runtime)
         async with self._alone(new.sandbox_id):
-            try:
-                live = await self._found(new)
-                alive = await runtime.alive(live.instance)
-            except NotFound:
-                alive = False
-            if not alive or not isinstance(runtime, Freezing):
+            live = await self._if_alive(new)
+            if live is None:
                 raise Unavailable(
                     f"the memory of sandbox {new.sandbox_id} did not outlive a restart of its host; its files did: "
                     "resume it without memory (connect with memory=false)"
                 )
-            await runtime.thaw(live.instance)
-            return live.machine
+            return await self._let_go(new, live)
 
-    async def _leave_memory(self, new: NewMachine) -> None:
-        """Turn a machine that stands still into files to start from."""
+    async def _let_go(self, new: NewMachine, live: _Live) -> Machine:
         runtime = self._runtime(new.runtime)
-        async with self._alone(new.sandbox_id):
-            record = _read_record(self._directory(new.sandbox_id))
-            instance = Instance(sandbox_id=new.sandbox_id, runtime=new.runtime, state=record.get("instance", {}))
-            if "begun" not in record or not isinstance(runtime, Capturing):
-                raise Unavailable(f"nothing is left on this host of sandbox {new.sandbox_id}; it cannot be resumed")
-            facts = _facts(new.sandbox_id, instance, _begun(record["begun"]), PauseMode.FILESYSTEM, new.envd_token)
-            await self._checkpoints.write(facts, lambda state: runtime.capture(instance, state, final=True))
-            await processes.to_the_end(self._undo(new.sandbox_id))
+        if isinstance(runtime, Freezing):
+            await runtime.thaw(live.instance)
+        await self._checkpoints.remove(new.sandbox_id)
+        return live.machine
 
-    async def _found(self, new: NewMachine) -> _Live:
-        live = self._live.get(new.sandbox_id)
-        return live or await self._take_over(new.sandbox_id, new.runtime, new.network, new.envd_token)
+    async def _if_alive(self, new: NewMachine) -> _Live | None:
+        try:
+            live = await self._take_over(new.sandbox_id, new.runtime, new.network, new.envd_token)
+        except NotFound:
+            return None
+        if await self._runtime(new.runtime).alive(live.instance):
+            return live
+        await self._unwatch(new.sandbox_id)
+        return None
+
+    async def _unwatch(self, sandbox_id: str) -> None:
+        live = self._live.pop(sandbox_id, None)
+        if live is not None:
+            live.watcher.cancel()
+            await asyncio.gather(live.watcher, return_exceptions=True)
+
+    async def recover(self, new: NewMachine) -> Machine | PauseMode:
+        async with self._alone(new.sandbox_id):
+            saved = self._checkpoints.get(new.sandbox_id)
+            if saved is None or self._stands_still(saved):
+                live = await self._if_alive(new)
+                if live is not None:
+                    return await self._let_go(new, live)
+            if saved is None:
+                raise NotFound(f"nothing is left of sandbox {new.sandbox_id} on node {self.name!r}")
+            # What is saved is whole. A machine beside it was not yet ended, or not yet told who it is.
+            await processes.to_the_end(self._undo(new.sandbox_id))
+            return saved.mode
 
     async def checkpoints(self) -> Mapping[str, Checkpoint]:
         return await asyncio.to_thread(self._checkpoints.all)

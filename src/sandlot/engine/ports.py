@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -91,6 +92,14 @@ class Capturing(Protocol):
         `final`: the machine is stopped right after, so what is written may share the machine's own disk.
         Connections into the machine must have been closed before. Raises `MachineFailed`.
         """
+
+
+@runtime_checkable
+class Layering(Protocol):
+    """The ability to show what a machine wrote, in the form of a layer."""
+
+    def written(self, state: Path, sandbox_id: str) -> AbstractAsyncContextManager[Path]:
+        """What a captured machine that is stopped by now had changed, as a directory to be copied."""
 
 
 class Network(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sandlot.engine.errors import EngineError
 from sandlot.engine.lifecycle import Lifecycle
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 60.0
 LOOK_LIMIT_S = 30.0
-TRANSIENT = frozenset({State.CREATING, State.STOPPING, State.PAUSING, State.RESUMING})
+TRANSIENT = frozenset({State.CREATING, State.STOPPING, State.CAPTURING, State.PAUSING, State.RESUMING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,6 @@ class Drift:
     stray: tuple[Machine, ...] = ()  # a machine of no live row
     stuck: tuple[Sandbox, ...] = ()  # halfway by the row, and nobody is moving it
     sound: tuple[Sandbox, ...] = ()  # running, with its machine
-    alive: frozenset[str] = field(default=frozenset(), compare=False)  # ids of all machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,6 @@ def drift(rows: Sequence[Sandbox], machines: Sequence[Machine], moving: Collecti
         stray=tuple(m for m in machines if m.sandbox_id not in known and m.sandbox_id not in moving),
         stuck=tuple(row for row in still if row.state in TRANSIENT),
         sound=tuple(row for row in still if row.state is State.RUNNING and row.id in alive),
-        alive=frozenset(alive),
     )
 
 
@@ -128,16 +126,15 @@ class Reconciler:
             keep = {row.id for row in rows} | snapshots | moving | self._lifecycle.moving()
             freed = tuple(await node.sweep(keep))
         lost = await self._end_each(found.lost, "lost: the machine is gone")
-        stuck = [row.id for row in found.stuck if await self._finished(node, row, alive=row.id in found.alive)]
+        stuck = [row.id for row in found.stuck if await self._finished(row)]
         adopted = [row.id for row in found.sound if adopting and await self._adopted(row)]
         return Repairs(lost=tuple(lost), stray=tuple(stray), stuck=tuple(stuck), adopted=tuple(adopted), freed=freed)
 
-    async def _finished(self, node: Node, row: Sandbox, *, alive: bool) -> bool:
+    async def _finished(self, row: Sandbox) -> bool:
         """Bring a sandbox that was halfway to one end or the other."""
-        if row.state in (State.PAUSING, State.RESUMING):
+        if row.state in (State.CAPTURING, State.PAUSING, State.RESUMING):
             try:
-                saved = row.id in await node.checkpoints()
-                if await self._suspension.recover(row, alive=alive, saved=saved):
+                if await self._suspension.recover(row):
                     return True
             except EngineError as error:
                 log.error("could not recover sandbox %s, which was %s: %s", row.id, row.state.value, error)

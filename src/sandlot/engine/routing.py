@@ -25,6 +25,7 @@ INTERNAL_ROUTES = frozenset({"init", "freeze", "unfreeze", "collapse", "fsfreeze
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
 LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without a word from lifecycle
 MOST_ROWS = 10_000
+READ_TRIES = 5
 MOST_CANDIDATES = 2_000
 
 
@@ -162,10 +163,12 @@ class Routes:
         row = self._rows.get(sandbox_id)
         if row is not None and row[0] > self._now():
             return row[1]
-        before = self._changes
-        sandbox = await self._find(sandbox_id)
-        if before == self._changes:  # else what was read may already be wrong
-            self._keep(sandbox_id, sandbox)
+        for _ in range(READ_TRIES):
+            before = self._changes
+            sandbox = await self._find(sandbox_id)
+            if before == self._changes:
+                self._keep(sandbox_id, sandbox)
+                break  # else what was read may already be wrong: nobody may enter a sandbox that is about to rest
         return sandbox
 
     async def signer(self, query: Mapping[str, str], operation: str) -> Sandbox | None:

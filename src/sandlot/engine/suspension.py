@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from sandlot.engine.errors import Conflict, EngineError, InvalidRequest, MachineFailed, NotFound, WrongState
+from sandlot.engine.errors import Conflict, EngineError, InvalidRequest, MachineFailed, NotFound
 from sandlot.engine.lifecycle import Lifecycle, wanted
 from sandlot.engine.model import NewMachine, OnTimeout, PauseMode, Sandbox, State, Template
 from sandlot.engine.moves import require_running
@@ -51,6 +51,7 @@ class Suspension:
         self._clock = clock
         self._limits = limits
         self._drain = drain
+        self._naming = asyncio.Lock()
         lifecycle.at_deadline(self._at_deadline)
 
     # Pausing
@@ -69,15 +70,14 @@ class Suspension:
             await self._drain(sandbox.id)
             mode = await self._lifecycle.node_of(sandbox).pause(sandbox.id, memory=memory)
         except BaseException:
-            await self._go_on(pausing)
+            await self._recover_or(pausing, self._lose(pausing))
             raise
-        return await self._rows.change(
-            sandbox.id, lambda old: _if_still(State.PAUSING, old, state=State.PAUSED, pause_mode=mode)
-        )
+        return await self._rest(pausing, mode)
 
-    async def _go_on(self, pausing: Sandbox) -> None:
-        """Back to running after a pause or a capture that did not happen, or is over."""
-        await self._rows.change(pausing.id, lambda old: _if_still(State.PAUSING, old, state=State.RUNNING))
+    async def _rest(self, row: Sandbox, mode: PauseMode) -> Sandbox:
+        return await self._rows.change(
+            row.id, lambda old: _if_still(row.state, old, state=State.PAUSED, pause_mode=mode)
+        )
 
     async def _at_deadline(self, due: Sandbox) -> None:
         """What the sweeper does with a sandbox past its deadline. A pause that fails must not lose the sandbox."""
@@ -88,7 +88,7 @@ class Suspension:
             return
         try:
             await self.pause(None, due.id, memory=due.pause_memory)
-        except (WrongState, NotFound):
+        except (Conflict, NotFound):  # somebody else was quicker; if it runs on, it is due again
             return
         except EngineError as error:
             log.error("could not pause sandbox %s at its deadline, it goes on for a minute: %s", due.id, error)
@@ -124,16 +124,18 @@ class Suspension:
             return sandbox
         if sandbox.state is not State.PAUSED or not sandbox.auto_resume or sandbox.pause_mode is not PauseMode.FULL:
             return None
-        return await self.resume(sandbox, max(sandbox.timeout_s, WAKE_TIMEOUT_S))
+        timeout_s = min(max(sandbox.timeout_s, WAKE_TIMEOUT_S), self._limits.max_timeout_s)
+        return await self.resume(sandbox, timeout_s)
 
     async def _resume(self, paused: Sandbox, timeout_s: int, memory: bool) -> Sandbox:
         memory = memory and paused.pause_mode is not PauseMode.FILESYSTEM
-        resuming = await self._lifecycle.readmit(paused)
         node = self._lifecycle.node_of(paused)
+        wanted = replace(await self._wanted(paused), memory=memory)
+        resuming = await self._lifecycle.readmit(paused)
         try:
-            machine = await node.resume(replace(await self._wanted(paused), memory=memory))
+            machine = await node.resume(wanted)
         except BaseException:
-            await self._rows.change(paused.id, lambda old: _if_still(State.RESUMING, old, state=State.PAUSED))
+            await self._recover_or(resuming, self._rest(resuming, paused.pause_mode or PauseMode.FULL))
             raise
         now = self._clock()
         running = await self._rows.change(
@@ -150,7 +152,6 @@ class Suspension:
         )
         if running.state is not State.RUNNING:
             raise Conflict(f"sandbox {paused.id!r} was killed while it was resumed")
-        self._transitions.later(node.discard(paused.id))
         return running
 
     async def _wanted(self, sandbox: Sandbox) -> NewMachine:
@@ -165,24 +166,33 @@ class Suspension:
             raise InvalidRequest(
                 f"a snapshot cannot be named {name[:80]!r}: use lower-case letters, digits, '.', '_' and '-'"
             )
-        earlier = await self._named(team_id, name) if name else None
-        sandbox = await self._lifecycle.settled(team_id, sandbox_id)
-        require_running(sandbox, "take a snapshot of")
-        base = await self._base(sandbox)
+        if name is not None:
+            await self._named(team_id, name)  # refused before anything is written
         checkpoint = f"snp{secrets.token_hex(10)}"
         with self._transitions.holding(checkpoint):
-            await self._capture(sandbox, checkpoint, memory=memory)
-            snapshot = self._as_template(sandbox, base, checkpoint, name, earlier)
-            await self._templates.put(snapshot)
+            sandbox = await self._capture(team_id, sandbox_id, checkpoint, memory=memory, doing="take a snapshot of")
+            node = self._lifecycle.node_of(sandbox)
+            try:
+                base = await self._base(sandbox)
+                async with self._naming:  # two snapshots of one name leave one row
+                    earlier = await self._named(team_id, name) if name is not None else None
+                    snapshot = self._as_template(sandbox, base, checkpoint, name, earlier)
+                    await self._templates.put(snapshot)
+            except BaseException:
+                await node.discard(checkpoint)
+                raise
         if earlier is not None and earlier.checkpoint is not None:
-            await self._lifecycle.node_of(sandbox).discard(earlier.checkpoint)
+            await node.discard(earlier.checkpoint)
         return snapshot
 
     async def _named(self, team_id: str, name: str) -> Template | None:
+        """The team's snapshot of this name, which a new one replaces. Raises `Conflict` if a template has the name."""
         found = await self._templates.resolve(team_id, name)
-        if found is not None and found.team_id == team_id and found.checkpoint is None:
+        if found is None or (found.team_id not in (team_id, None) and found.id != name):
+            return None
+        if found.team_id != team_id or found.source is None:
             raise Conflict(f"a template named {name!r} exists; choose another name for the snapshot")
-        return found if found is not None and found.team_id == team_id else None
+        return found
 
     def _as_template(
         self, sandbox: Sandbox, base: Template, checkpoint: str, name: str | None, earlier: Template | None
@@ -230,65 +240,80 @@ class Suspension:
         """`count` sandboxes that begin with this one's state, each with its own identity; the sandbox goes on."""
         if not 1 <= count <= MOST_FORKS:
             raise InvalidRequest(f"count must be from 1 to {MOST_FORKS}, not {count}")
-        sandbox = await self._lifecycle.settled(team_id, sandbox_id)
-        require_running(sandbox, "fork")
+        if timeout_s <= 0:
+            raise InvalidRequest(f"timeout must be above 0 seconds, not {timeout_s}")
+        check_timeout(timeout_s, self._limits)
         name = f"frk{secrets.token_hex(10)}"
-        template = replace(await self._base(sandbox), checkpoint=name, node=sandbox.node, runtime=sandbox.runtime)
-        template = replace(template, resources=sandbox.resources)
-        new = NewSandbox(
-            template=sandbox.template_id,
-            timeout_s=timeout_s,
-            metadata=sandbox.metadata,
-            env_vars=sandbox.env_vars,
-            network=sandbox.network,
-            secure=sandbox.envd_token is not None,
-            on_timeout=sandbox.on_timeout,
-            auto_resume=sandbox.auto_resume,
-            pause_memory=sandbox.pause_memory,
-        )
         with self._transitions.holding(name):
+            sandbox = await self._capture(team_id, sandbox_id, name, memory=True, lasting=False, doing="fork")
             try:
-                await self._capture(sandbox, name, memory=True)
+                template = _forked(await self._base(sandbox), sandbox, name)
+                new = _like(sandbox, timeout_s)
                 launches = (self._lifecycle.launch(team_id, new, template) for _ in range(count))
                 outcomes = await asyncio.gather(*launches, return_exceptions=True)
             finally:
                 await self._lifecycle.node_of(sandbox).discard(name)
         return [_outcome(outcome) for outcome in outcomes]
 
-    async def _capture(self, sandbox: Sandbox, name: str, *, memory: bool) -> None:
-        """Hold the sandbox's traffic, write its state, let it go on."""
-        await self._move(sandbox.id, self._capture_now(sandbox, name, memory))
+    async def _capture(
+        self, team_id: str, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True, doing: str
+    ) -> Sandbox:
+        """Hold the sandbox's traffic, write its state, let it go on. Waits for others who move it."""
+        while True:
+            sandbox = await self._lifecycle.settled(team_id, sandbox_id)
+            require_running(sandbox, doing)
+            if sandbox.id not in self._transitions.moving:
+                break
+        await self._move(sandbox.id, self._capture_now(sandbox, name, memory, lasting))
+        return sandbox
 
-    async def _capture_now(self, sandbox: Sandbox, name: str, memory: bool) -> None:
-        pausing = await self._rows.swap(sandbox, replace(sandbox, state=State.PAUSING))
+    async def _capture_now(self, sandbox: Sandbox, name: str, memory: bool, lasting: bool) -> None:
+        capturing = await self._rows.swap(sandbox, replace(sandbox, state=State.CAPTURING))
+        node = self._lifecycle.node_of(sandbox)
         try:
             await self._drain(sandbox.id)
-            await self._lifecycle.node_of(sandbox).capture(sandbox.id, name, memory=memory)
-        finally:
-            await self._go_on(pausing)
+            await node.capture(sandbox.id, name, memory=memory, lasting=lasting)
+        except BaseException:
+            await self._recover_or(capturing, self._lose(capturing))
+            raise
+        await self._rows.change(sandbox.id, lambda old: _if_still(State.CAPTURING, old, state=State.RUNNING))
 
-    # After a crash
+    # After a crash, or a failure in the middle
 
-    async def recover(self, row: Sandbox, *, alive: bool, saved: bool) -> bool:
-        """Decide where a sandbox stands that an earlier process was pausing or resuming. False: nothing is left of it."""
+    async def recover(self, row: Sandbox) -> bool:
+        """Find out where a sandbox stands that was about to rest or to wake. False: nothing is left of it."""
         node = self._lifecycle.node_of(row)
-        if alive and row.state is State.RESUMING and not saved:  # it stood still, and was told to go on
-            await node.resume(await self._wanted(row))
-        if alive and (row.state is State.PAUSING or not saved):
-            running = await self._rows.change(
-                row.id, lambda old: _if_still(row.state, old, state=State.RUNNING, pause_mode=None)
-            )
-            await self._lifecycle.adopt(running)
-            await node.discard(row.id)
+        try:
+            found = await node.recover(await self._wanted(row))
+        except NotFound:
+            return False
+        if isinstance(found, PauseMode):
+            await self._rest(row, found)
             return True
-        if saved:
-            await node.unload(row.id)
-            await self._rows.change(
-                row.id,
-                lambda old: _if_still(row.state, old, state=State.PAUSED, pause_mode=old.pause_mode or PauseMode.FULL),
-            )
-            return True
-        return False
+        end_at = row.end_at
+        if row.state is not State.CAPTURING:  # somebody wanted it to rest or to wake, not to meet its old deadline
+            end_at = max(end_at, self._clock() + timedelta(seconds=row.timeout_s))
+        await self._rows.change(
+            row.id,
+            lambda old: _if_still(
+                row.state, old, state=State.RUNNING, machine=found, pause_mode=None, end_at=max(old.end_at, end_at)
+            ),
+        )
+        return True
+
+    async def _recover_or(self, row: Sandbox, nothing_left: Coroutine[Any, Any, object]) -> None:
+        """What a failure asks for. If this fails too, the reconciler finds the row halfway and tries again."""
+        try:
+            if not await self.recover(row):
+                await nothing_left
+        except Exception:
+            log.exception("could not find out what became of sandbox %s; it is tried again", row.id)
+        finally:
+            nothing_left.close()
+
+    async def _lose(self, row: Sandbox) -> None:
+        end = self._lifecycle.end(row, "lost: the machine ended while its state was being written")
+        self._transitions.later(end)  # it waits for the move that we are in
 
     async def _move(self, sandbox_id: str, work: Coroutine[Any, Any, T]) -> T:
         if sandbox_id in self._transitions.moving:
@@ -309,6 +334,25 @@ class Suspension:
 def _if_still(expected: State, old: Sandbox, /, **changes: Any) -> Sandbox:
     """The changed row if it is still in that state; a sandbox that was killed meanwhile stays so."""
     return replace(old, **changes) if old.state is expected else old
+
+
+def _forked(base: Template, sandbox: Sandbox, checkpoint: str) -> Template:
+    return replace(base, checkpoint=checkpoint, node=sandbox.node, runtime=sandbox.runtime, resources=sandbox.resources)
+
+
+def _like(sandbox: Sandbox, timeout_s: int) -> NewSandbox:
+    """A request for another sandbox like this one."""
+    return NewSandbox(
+        template=sandbox.template_id,
+        timeout_s=timeout_s,
+        metadata=sandbox.metadata,
+        env_vars=sandbox.env_vars,
+        network=sandbox.network,
+        secure=sandbox.envd_token is not None,
+        on_timeout=sandbox.on_timeout,
+        auto_resume=sandbox.auto_resume,
+        pause_memory=sandbox.pause_memory,
+    )
 
 
 def _outcome(outcome: Sandbox | BaseException) -> Sandbox | EngineError:

@@ -18,6 +18,7 @@ class Transitions:
     def __init__(self) -> None:
         self.moving: dict[str, asyncio.Task[Any]] = {}  # starting, pausing, resuming: one at a time per sandbox
         self.ending: dict[str, asyncio.Task[None]] = {}
+        self._starts: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self._held: set[str] = set()
 
@@ -38,6 +39,13 @@ class Transitions:
         while (task := self.moving.get(sandbox_id)) is not None:
             await asyncio.wait([task])
             await asyncio.sleep(0)  # lets the task's own callback take it off the list
+
+    def start(self, sandbox_id: str, work: Coroutine[Any, Any, T], then: Callable[[str], None]) -> asyncio.Task[T]:
+        """A move that may be given up: nothing is lost with a sandbox that never ran."""
+        task = self.track(self.moving, sandbox_id, work, then)
+        self._starts.add(task)
+        task.add_done_callback(self._starts.discard)
+        return task
 
     def track(
         self,
@@ -73,7 +81,7 @@ class Transitions:
 
     async def finish(self) -> None:
         """Give up starts in flight; wait for everything else."""
-        for task in self.moving.values():
+        for task in self._starts:
             task.cancel()
         while tasks := {*self.moving.values(), *self.ending.values(), *self._background}:
             await asyncio.wait(tasks)

@@ -21,7 +21,7 @@ def _stamp(at: datetime) -> datetime:
 
 
 def listed_state(sandbox: Sandbox) -> Literal["running", "paused"]:
-    return "paused" if sandbox.state in (State.PAUSING, State.PAUSED) else "running"
+    return "paused" if sandbox.state in (State.PAUSING, State.PAUSED, State.RESUMING) else "running"
 
 
 def isolation_of(sandbox: Sandbox) -> str | None:

@@ -17,7 +17,7 @@ from sandlot.engine.model import State
 
 router = APIRouter(tags=["sandboxes"])
 
-STATES = {"running": (State.RUNNING,), "paused": (State.PAUSING, State.PAUSED)}
+STATES = {"running": (State.RUNNING, State.CAPTURING), "paused": (State.PAUSING, State.PAUSED, State.RESUMING)}
 PAGE = 100
 SHORTEST_REFRESH_S = 15
 LEGACY_TIMEOUT_S = 15

@@ -21,7 +21,7 @@ from sandlot.engine.routing import ID_HEADER, PORT_HEADER, Routes, Target, is_in
 
 MOST_CONNECTIONS = 1000
 OPERATIONS = {"GET": "read", "HEAD": "read", "POST": "write"}
-RESTING = frozenset({State.PAUSING, State.PAUSED, State.RESUMING})
+RESTING = frozenset({State.CAPTURING, State.PAUSING, State.PAUSED, State.RESUMING})
 WAKE_LIMIT_S = 120.0
 WAKE_TRIES = 5
 
@@ -58,7 +58,7 @@ class Edge:
     def changed(self, sandbox: Sandbox) -> None:
         """For lifecycle's `on_change`: routing first, so that a client whose stream is cut finds the sandbox gone."""
         self._routes.changed(sandbox)
-        if sandbox.state not in (State.RUNNING, State.PAUSING):
+        if sandbox.state not in (State.RUNNING, State.CAPTURING, State.PAUSING):
             self._ways.close(sandbox.id)
 
     async def drain(self, sandbox_id: str, grace_s: float = 1.0) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from sandlot.engine import processes
@@ -92,15 +94,13 @@ class Container(OciDriver):
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
-        """The files, as they are at one moment: the machine stands still while its disk is copied."""
+        """The files, as they are at one moment: the machine stands still while its disk is copied, and longer if it did before."""
         record = self._record_of(instance.sandbox_id)
-        alive = await self.alive(instance)  # of a machine that a restart of the host ended, the disk is still there
-        if alive:
-            await self.freeze(instance)
+        stands_still = self._cgroup(instance.sandbox_id).is_frozen()
+        await self.freeze(instance)
         try:
             into.mkdir(parents=True)
-            if alive:
-                await asyncio.to_thread(self._flush, instance.sandbox_id)
+            await asyncio.to_thread(self._flush, instance.sandbox_id)
             if final:
                 os.link(record.place / IMAGE, into / IMAGE)
             else:
@@ -113,8 +113,20 @@ class Container(OciDriver):
                 ) from error
             raise
         finally:
-            if alive:
+            if not stands_still:
                 await processes.to_the_end(self.thaw(instance))
+
+    @contextlib.asynccontextmanager
+    async def written(self, state: Path, sandbox_id: str) -> AsyncIterator[Path]:
+        name = f"written-{secrets.token_hex(4)}"
+        place = self._stage.make(name)
+        try:
+            await disks.released(str(Path(sandbox_id) / "runtime" / IMAGE))
+            disk = rootfs.directory(place / "disk")
+            disks.mount(state / IMAGE, disk)
+            yield disk / disks.UPPER
+        finally:
+            self._stage.clear(name)
 
     def _flush(self, sandbox_id: str) -> None:
         """Have the kernel write the machine's disk out. The way in is the main process's root, opened as a directory only."""

@@ -1,0 +1,218 @@
+"""Contexts: each a kernel with a working directory and variables, which runs one cell at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from interpreter.cells import Cell, lines
+from interpreter.environment import SandboxEnvironment
+from interpreter.kernel import Kernel, KernelDied, explain
+from interpreter.languages import Language, normalize
+from interpreter.outputs import failure
+
+log = logging.getLogger(__name__)
+INTERRUPT_GRACE_S = 3.0
+
+
+class UnknownContext(LookupError):
+    """No context has that id."""
+
+
+class BadRequest(ValueError):
+    """What was asked for cannot be had: a language that is not installed, a directory that does not exist."""
+
+
+class Context:
+    def __init__(self, language: Language, cwd: str, state: Path, environment: SandboxEnvironment) -> None:
+        self.id = str(uuid.uuid4())
+        self.language = language
+        self.cwd = cwd
+        self._state = state
+        self._environment = environment
+        self._turn = asyncio.Lock()  # a cell, a restart: one after the other
+        self._kernel: Kernel | None = None
+        self._running: Cell | None = None
+        self._ending: tuple[str, str] | None = None  # why we end the kernel ourselves, for the cell that runs
+        self._known: Mapping[str, str] = {}  # the sandbox's variables, as this kernel has them
+        self._known_for: tuple[str | None] | None = None  # the token they were read with: another one, another sandbox
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        async with self._turn:
+            await self._ready()
+
+    def submit(self, cell: Cell) -> None:
+        """The cell runs when it is its turn."""
+        self._spawn(self._serve(cell))
+
+    def reap(self) -> None:
+        if self._kernel is not None:
+            self._kernel.reap()
+
+    async def abandon(self, cell: Cell) -> None:
+        """The client is gone: a cell that waits is dropped, a cell that runs is interrupted."""
+        await cell.abandon()
+        if self._running is cell and self._kernel is not None and not cell.done.is_set():
+            self._spawn(self._interrupt(cell, self._kernel))
+
+    async def _interrupt(self, cell: Cell, kernel: Kernel) -> None:
+        if kernel.language.interruptible:
+            kernel.interrupt()
+            try:
+                await asyncio.wait_for(cell.done.wait(), INTERRUPT_GRACE_S)
+                return
+            except TimeoutError:
+                log.warning("a %s cell does not end when interrupted; its kernel is replaced", self.language.name)
+        if not cell.done.is_set():
+            kernel.kill()
+
+    async def restart(self) -> None:
+        await self._end_kernel("ContextRestarted", "The context was restarted while the cell ran")
+        async with self._turn:
+            await self._ready()
+
+    async def remove(self) -> None:
+        await self._end_kernel("ContextRemoved", "The context was removed while the cell ran")
+        async with self._turn:
+            if self._kernel is not None:
+                await self._kernel.stop()
+
+    async def _end_kernel(self, name: str, value: str) -> None:
+        self._ending = (name, value)
+        if self._kernel is not None:
+            self._kernel.kill()
+            if self._running is None:
+                async with self._turn:
+                    await self._drop_kernel()
+
+    async def _drop_kernel(self) -> None:
+        kernel, self._kernel = self._kernel, None
+        self._known, self._known_for = {}, None
+        if kernel is not None:
+            await kernel.stop()
+
+    async def _serve(self, cell: Cell) -> None:
+        try:
+            async with self._turn:
+                if not cell.is_abandoned:
+                    await self._run(cell)
+        except Exception as error:
+            log.exception("a cell could not be run")
+            await cell.show(failure(type(error).__name__, f"The cell could not be run: {error}"))
+        finally:
+            await cell.end()
+
+    async def _run(self, cell: Cell) -> None:
+        self._ending = None
+        try:
+            kernel = await self._ready()
+            await self._meet_sandbox(kernel, cell.token)
+            if cell.env:
+                await kernel.run_quietly(self.language.assign(cell.env))
+            if cell.is_abandoned:
+                return
+            self._running = cell
+            async for line in lines(kernel, cell.code):
+                await cell.show(line)
+            await cell.end()
+            if cell.env:
+                await kernel.run_quietly(self.language.assign({name: self._known.get(name) for name in cell.env}))
+        except KernelDied as death:
+            name, value = self._ending or explain(death, self.language.name)
+            log.warning("%s: %s", name, value)
+            await cell.show(failure(name, value))
+            await cell.end()
+            await self._drop_kernel()
+            await self._ready()
+        finally:
+            self._running = None
+
+    async def _ready(self) -> Kernel:
+        """The kernel, a new one if there is none or if it died since the last cell."""
+        if self._kernel is not None and not self._kernel.alive:
+            await self._drop_kernel()
+        if self._kernel is None:
+            kernel = Kernel(self.language, self.cwd, self._state)
+            await kernel.start()
+            self._kernel = kernel
+        return self._kernel
+
+    async def _meet_sandbox(self, kernel: Kernel, token: str | None) -> None:
+        """Give the kernel the variables of the sandbox it is in. A saved state can wake up in many sandboxes."""
+        if self._known_for == (token,):
+            return
+        found = await self._environment.read(token)
+        if found is None:
+            return
+        gone = {name: None for name in self._known if name not in found}
+        await kernel.run_quietly(self.language.assign({**found, **gone}))
+        self._known, self._known_for = found, (token,)
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Contexts:
+    """All contexts of the sandbox, in the order they were made; one per language is its default."""
+
+    def __init__(
+        self, *, languages: Mapping[str, Language], environment: SandboxEnvironment, state: Path, workdir: Path
+    ) -> None:
+        self._languages = languages
+        self._environment = environment
+        self._state = state
+        self._workdir = str(workdir)
+        self._all: dict[str, Context] = {}
+        self._defaults: dict[str, str] = {}
+        self._making_default: dict[str, asyncio.Lock] = {}
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(list(self._all.values()))
+
+    def get(self, context_id: str) -> Context:
+        try:
+            return self._all[context_id]
+        except KeyError:
+            raise UnknownContext(f"Context {context_id} not found") from None
+
+    async def create(self, language: str | None, cwd: str | None) -> Context:
+        name = normalize(language)
+        if name not in self._languages:
+            known = ", ".join(sorted(self._languages))
+            raise BadRequest(f"Language {name!r} is not installed in this template. Installed: {known}")
+        where = cwd or self._workdir
+        if not Path(where).is_dir():
+            raise BadRequest(f"The working directory {where!r} does not exist. Create it first")
+        context = Context(self._languages[name], where, self._state, self._environment)
+        await context.start()
+        self._all[context.id] = context
+        return context
+
+    async def default(self, language: str | None) -> Context:
+        """The context of those who name none; made when it is first asked for."""
+        name = normalize(language)
+        async with self._making_default.setdefault(name, asyncio.Lock()):
+            known = self._defaults.get(name)
+            if known not in self._all:
+                self._defaults[name] = known = (await self.create(name, None)).id
+            return self._all[known]
+
+    async def remove(self, context_id: str) -> None:
+        context = self.get(context_id)
+        del self._all[context_id]
+        await context.remove()
+
+    def reap(self) -> None:
+        for context in self:
+            context.reap()
+
+    async def close(self) -> None:
+        removed = [context.remove() for context in self]
+        self._all.clear()
+        await asyncio.gather(*removed, return_exceptions=True)

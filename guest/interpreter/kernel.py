@@ -1,0 +1,291 @@
+"""One Jupyter kernel: its process, its channels, and the messages that one cell after another brings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Any
+
+import zmq.asyncio
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+
+from interpreter import memory
+from interpreter.inbox import Inbox
+from interpreter.languages import Language
+from interpreter.outputs import Message
+
+log = logging.getLogger(__name__)
+
+START_LIMIT_S = 60.0
+QUIET_LIMIT_S = 30.0  # for code of ours that shows nothing
+STRAGGLER_LIMIT_S = 10.0  # between the reply to a cell and the report that it is done, which take different ways
+LAST_WORDS_S = 0.1  # what a kernel printed before it died is still on its way
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+class KernelDied(Exception):
+    """The process of a kernel is gone. `status` is as subprocess has it: negative for signals."""
+
+    def __init__(self, status: int | None, *, out_of_memory: bool) -> None:
+        self.status = status
+        self.out_of_memory = out_of_memory
+        super().__init__(f"the kernel's process ended with {status}")
+
+
+class _Specs(KernelSpecManager):  # type: ignore[misc]  # untyped library
+    """Knows one kernel: ours. What is installed for the user's own Jupyter does not matter here."""
+
+    def __init__(self, language: Language) -> None:
+        super().__init__()
+        self._language = language
+
+    def get_kernel_spec(self, kernel_name: str) -> Any:
+        return KernelSpec(argv=list(self._language.argv), display_name=kernel_name, language=self._language.name)
+
+
+class Kernel:
+    def __init__(self, language: Language, cwd: str, state: Path) -> None:
+        self.language = language
+        self._cwd = cwd
+        self._manager = AsyncKernelManager(
+            kernel_name=language.name,
+            kernel_spec_manager=_Specs(language),
+            transport=language.transport,
+            connection_file=str(state / f"{uuid.uuid4().hex[:12]}.json"),
+        )
+        self._inbox = Inbox(self._hold, self._release)
+        self._wanted: set[str] = set()  # requests whose messages somebody waits for
+        self._readers: list[asyncio.Task[None]] = []
+        self._kills_before = 0
+        self._dead = False
+
+    async def start(self) -> None:
+        """Up and ready for cells; raises KernelDied or TimeoutError, and then nothing is left."""
+        self._kills_before = memory.kills()
+        environment = {**os.environ, **self.language.environment}
+        try:
+            await self._manager.start_kernel(
+                cwd=self._cwd, env=environment, preexec_fn=_die_with_parent, stdout=DEVNULL, stdin=DEVNULL
+            )
+            self._client = self._manager.client()
+            self._client.start_channels(hb=False)
+            # Whatever the kernel sends is taken from it at once: a publisher drops what a full queue does not take.
+            self._client.iopub_channel.socket.setsockopt(zmq.RCVHWM, 0)
+            await self._first_answer()
+            self._readers = [
+                asyncio.create_task(self._read(channel.socket))
+                for channel in (self._client.iopub_channel, self._client.shell_channel)
+            ]
+            if self.language.setup:
+                await self.run_quietly(self.language.setup)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _first_answer(self) -> None:
+        """Ask until the kernel answers and is heard on the channel of outputs."""
+        deadline = asyncio.get_running_loop().time() + START_LIMIT_S
+        shell, outputs = self._client.shell_channel, self._client.iopub_channel
+        answered = heard = False
+        while not (answered and heard):
+            if not await self._manager.is_alive():
+                raise self._death()
+            if asyncio.get_running_loop().time() > deadline:
+                raise TimeoutError(f"the {self.language.name} kernel did not answer within {START_LIMIT_S:.0f} s")
+            self._client.kernel_info()
+            answered = await _drain(shell) or answered
+            heard = await _drain(outputs) or heard
+
+    @property
+    def alive(self) -> bool:
+        return not self._dead
+
+    def reap(self) -> None:
+        """A child of the server changed its state: see whether it was this kernel that ended."""
+        process = self._process
+        if not self._dead and self._readers and (process is None or process.poll() is not None):
+            self._dead = True
+            asyncio.get_running_loop().call_later(LAST_WORDS_S, self._inbox.close, self._death())
+
+    @property
+    def _process(self) -> Any:
+        return getattr(self._manager.provisioner, "process", None)
+
+    def _death(self) -> KernelDied:
+        status = self._process.returncode if self._process is not None else None
+        return KernelDied(status, out_of_memory=status == -signal.SIGKILL and memory.kills() > self._kills_before)
+
+    async def run(self, code: str) -> AsyncIterator[Message]:
+        """Messages of a cell, its `execute_reply` last; raises KernelDied."""
+        request = self._send(code, silent=False)
+        try:
+            reply = None
+            async for message in self._answers({request}):
+                if message["msg_type"] == "execute_reply":
+                    reply = message
+                else:
+                    yield message
+            if self.language.flush:
+                async for message in self._stragglers(request):
+                    yield message
+            if reply is not None:
+                yield reply
+        finally:
+            self._wanted = set()
+
+    async def run_quietly(self, code: str) -> None:
+        """Code of ours: what it shows goes nowhere."""
+        request = self._send(code, silent=True)
+        try:
+            async with asyncio.timeout(QUIET_LIMIT_S):
+                async for message in self._answers({request}):
+                    if message["msg_type"] == "execute_reply" and message["content"].get("status") == "error":
+                        log.warning("%s could not run %r: %s", self.language.name, code, message["content"])
+        finally:
+            self._wanted = set()
+
+    def _send(self, code: str, *, silent: bool) -> str:
+        request: str = self._client.execute(
+            code, silent=silent, store_history=not silent, allow_stdin=False, stop_on_error=False
+        )
+        if not self._wanted:
+            self._inbox.clear()
+        self._wanted = self._wanted | {request}
+        return request
+
+    async def _answers(self, requests: set[str]) -> AsyncIterator[Message]:
+        """Messages until each request was replied to and reported as done."""
+        missing = {(request, kind) for request in requests for kind in ("idle", "reply")}
+        while missing:
+            limit = None if len(missing) == 2 * len(requests) else STRAGGLER_LIMIT_S
+            try:
+                message = await asyncio.wait_for(self._inbox.get(), limit)
+            except TimeoutError:
+                log.warning("a %s kernel never said that it was done", self.language.name)
+                return
+            request = message["parent_header"]["msg_id"]
+            if message["msg_type"] == "execute_reply":
+                missing.discard((request, "reply"))
+            elif message["msg_type"] == "status":
+                if message["content"].get("execution_state") == "idle":
+                    missing.discard((request, "idle"))
+                continue
+            yield message
+
+    async def _stragglers(self, request: str) -> AsyncIterator[Message]:
+        """What the cell printed and was not sent yet when the kernel reported it done."""
+        token = uuid.uuid4().hex
+        flush = self._send(self.language.flush.replace("{token}", f'"{token}"'), silent=True)
+        marks = 0
+        while marks < self.language.flush_marks:
+            try:
+                message = await asyncio.wait_for(self._inbox.get(), STRAGGLER_LIMIT_S)
+            except TimeoutError:
+                log.warning("a %s kernel kept back output", self.language.name)
+                return
+            content = message["content"]
+            if token in content.get("text", "") or content.get("data", {}).get("text/plain") == token:
+                marks += 1
+                rest = content.get("text", "").replace(f"{token}\n", "")
+                if rest:
+                    yield {**message, "content": {**content, "text": rest}}
+            elif message["msg_type"] == "execute_reply" and content.get("status") == "error":
+                return
+            elif message["msg_type"] not in ("status", "execute_input", "execute_reply", "error") or (
+                message["parent_header"]["msg_id"] == request and message["msg_type"] == "error"
+            ):
+                yield message
+        self._wanted -= {flush}
+
+    async def _read(self, socket: zmq.asyncio.Socket) -> None:
+        session = self._client.session
+        while True:
+            parts = await socket.recv_multipart()
+            try:
+                _, body = session.feed_identities(parts)
+                message = session.deserialize(body)
+            except (ValueError, TypeError, IndexError) as error:
+                log.warning("a message of a %s kernel could not be read: %s", self.language.name, error)
+                continue
+            if message["parent_header"].get("msg_id") in self._wanted:
+                self._inbox.put(message, sum(map(len, parts)))
+
+    def _hold(self) -> None:
+        """The reader of the output is slow: the kernel waits instead of filling memory."""
+        self._signal(signal.SIGSTOP)
+
+    def _release(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def interrupt(self) -> None:
+        """As Ctrl-C: to the kernel and the programs it started."""
+        self._release()
+        process = self._process
+        if process is not None and process.poll() is None and process.pid > 1:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+
+    async def stop(self) -> None:
+        """Idempotent; nothing of the kernel is left."""
+        self._dead = True
+        for reader in self._readers:
+            reader.cancel()
+        self._inbox.close(self._death())
+        if hasattr(self, "_client"):
+            self._client.stop_channels()
+        if self._manager.has_kernel:
+            self._release()
+            with contextlib.suppress(ProcessLookupError, RuntimeError):
+                await self._manager.shutdown_kernel(now=True)
+        self._manager.cleanup_connection_file()
+
+
+async def _drain(channel: Any) -> bool:
+    """Whether anything arrived within a moment."""
+    if not await channel.socket.poll(50):
+        return False
+    while await channel.socket.poll(0):
+        await channel.socket.recv_multipart()
+    return True
+
+
+def _die_with_parent() -> None:
+    """Runs in the child: no kernel outlives a server that was killed, and kernels go first when memory runs out."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
+        score.write("500")
+
+
+def explain(death: KernelDied, language: str) -> tuple[str, str]:
+    """Name and text of the error that the cell ends with."""
+    after = "Its variables are lost; the context has a new kernel."
+    if death.out_of_memory or (death.status == -signal.SIGKILL and memory.is_scarce()):
+        limit = memory.total_mb()
+        size = f" ({limit} MiB)" if limit else ""
+        return "OutOfMemory", f"The {language} kernel was killed because the sandbox ran out of memory{size}. {after}"
+    if death.status is not None and death.status < 0:
+        return "KernelDied", f"The {language} kernel was ended by {_signal_name(-death.status)}. {after}"
+    return "KernelDied", f"The {language} kernel ended with status {death.status}. {after}"
+
+
+def _signal_name(number: int) -> str:
+    names: Mapping[int, str] = {member.value: member.name for member in signal.Signals}
+    return names.get(number, f"signal {number}")

@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sandlot"
 CORE = {"model", "errors", "ports"}
-SERVICES = {"suspension", "transitions", 
+SERVICES = {
+    "suspension",
+    "transitions",
     "lifecycle",
     "moves",
     "listing",

@@ -274,3 +274,41 @@ class LosingNode(FakeNode):
 
     async def adopt(self, sandbox: Sandbox) -> None:
         raise Unavailable("the slot's namespace is gone")
+
+
+class RestlessNode(FakeNode):
+    """Holds every pause, resume and capture until `go` is set; `entered` counts those that wait. Fails with `error` if it has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.entered = asyncio.Semaphore(0)
+        self.error: Exception | None = None
+        self.pauses = 0
+
+    async def _hold(self) -> None:
+        self.entered.release()
+        await self.go.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
+        self.pauses += 1
+        await self._hold()
+        return await super().pause(sandbox_id, memory=memory)
+
+    async def resume(self, new: NewMachine) -> Machine:
+        await self._hold()
+        return await super().resume(new)
+
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
+        await self._hold()
+        return await super().capture(sandbox_id, name, memory=memory, lasting=lasting)
+
+
+class HalfPausingNode(FakeNode):
+    """Saves the state, ends the machine, and then fails to say so."""
+
+    async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
+        await super().pause(sandbox_id, memory=memory)
+        raise MachineFailed("something went wrong at the very end")

@@ -280,8 +280,11 @@ class Suspension:
 
     # After a crash, or a failure in the middle
 
-    async def recover(self, row: Sandbox) -> bool:
-        """Find out where a sandbox stands that was about to rest or to wake. False: nothing is left of it."""
+    async def recover(self, row: Sandbox, *, prolong: bool = True) -> bool:
+        """Find out where a sandbox stands that was about to rest or to wake. False: nothing is left of it.
+
+        `prolong`: whoever wanted it to rest or to wake was told nothing, so it does not meet an old deadline at once.
+        """
         node = self._lifecycle.node_of(row)
         try:
             found = await node.recover(await self._wanted(row))
@@ -291,7 +294,7 @@ class Suspension:
             await self._rest(row, found)
             return True
         end_at = row.end_at
-        if row.state is not State.CAPTURING:  # somebody wanted it to rest or to wake, not to meet its old deadline
+        if prolong and row.state is not State.CAPTURING:
             end_at = max(end_at, self._clock() + timedelta(seconds=row.timeout_s))
         await self._rows.change(
             row.id,
@@ -304,7 +307,7 @@ class Suspension:
     async def _recover_or(self, row: Sandbox, nothing_left: Coroutine[Any, Any, object]) -> None:
         """What a failure asks for. If this fails too, the reconciler finds the row halfway and tries again."""
         try:
-            if not await self.recover(row):
+            if not await self.recover(row, prolong=False):
                 await nothing_left
         except Exception:
             log.exception("could not find out what became of sandbox %s; it is tried again", row.id)

@@ -76,6 +76,7 @@ class Container(OciDriver):
         if spec.checkpoint is None:
             await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
         else:
+            await disks.released(str(place / IMAGE))  # by the machine that had it before the pause
             await disks.take_over(spec.checkpoint / IMAGE, place / IMAGE, in_place=spec.owns_checkpoint)
         layers = (*spec.layers, place / "names")
         stage = self._stage.make(spec.sandbox_id)

@@ -11,6 +11,7 @@ import os
 import shutil
 import struct
 import tempfile
+import time
 from pathlib import Path
 
 from sandlot.engine import processes
@@ -90,6 +91,21 @@ def copy_sparse(source: Path, target: Path) -> None:
             offset = os.lseek(src.fileno(), start, os.SEEK_HOLE)
             while start < offset:
                 start += os.copy_file_range(src.fileno(), dst.fileno(), offset - start, start, start)
+
+
+async def released(ending: str, within_s: float = 10) -> None:
+    """Wait until no loop device holds an image whose path ends so: two mounts of one image would ruin it."""
+    deadline = time.monotonic() + within_s
+    while any(ending in text for text in map(_backing, Path("/sys/block").glob("loop*/loop/backing_file"))):
+        if time.monotonic() > deadline:
+            raise Unavailable("the disk of a machine that was stopped is still in use by the kernel")
+        await asyncio.sleep(0.005)
+
+
+def _backing(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text()
+    return ""
 
 
 def mount(image: Path, target: Path) -> None:

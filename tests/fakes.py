@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
+from sandlot.engine.errors import MachineFailed, NotFound, StateUnusable, Unavailable
 from sandlot.engine.model import (
     Checkpoint,
     Exit,
@@ -56,7 +56,7 @@ class FakeNode:
     async def start(self, new: NewMachine) -> Machine:
         await asyncio.sleep(0)
         if new.checkpoint is not None and new.checkpoint not in self.saved:
-            raise Unavailable(f"the saved state of {new.checkpoint} is missing on this host")
+            raise StateUnusable(f"the saved state of {new.checkpoint} is missing on this host")
         self.started.append(new)
         machine = Machine(
             sandbox_id=new.sandbox_id,

@@ -112,6 +112,9 @@ class Telemetry:
             registry=registry,
         )
         self.sandboxes = Gauge("sandlot_sandboxes", "Sandboxes by state.", ["state"], registry=registry)
+        self.checkpoint_bytes = Gauge(
+            "sandlot_checkpoint_bytes", "Disk that states of paused sandboxes and snapshots take.", registry=registry
+        )
         self.edge_open = Gauge(
             "sandlot_edge_open_connections", "Exchanges with sandboxes in progress.", registry=registry
         )
@@ -129,11 +132,15 @@ class Telemetry:
             self.creates.observe(seconds)
 
     async def render(
-        self, sandboxes: Callable[[], Awaitable[Mapping[str, int]]], edge_open: Callable[[], int]
+        self,
+        sandboxes: Callable[[], Awaitable[Mapping[str, int]]],
+        edge_open: Callable[[], int],
+        checkpoint_bytes: Callable[[], int] = lambda: 0,
     ) -> bytes:
         for state, count in (await sandboxes()).items():
             self.sandboxes.labels(state).set(count)
         self.edge_open.set(edge_open())
+        self.checkpoint_bytes.set(checkpoint_bytes())
         return generate_latest(self.registry)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import BrokenNode, FakeNode
 
-from sandlot.engine.errors import Conflict, InvalidRequest, MachineFailed, NoCapacity, NotFound, Unavailable
+from sandlot.engine.errors import Conflict, InvalidRequest, MachineFailed, NoCapacity, NotFound, StateUnusable
 from sandlot.engine.model import NetworkPolicy, OnTimeout, PauseMode, Sandbox, State, Template
 from sandlot.engine.request import Limits, NewSandbox
 
@@ -138,7 +138,7 @@ class TestResume:
     ) -> None:
         resting = await paused(control)
         control.node.saved.clear()
-        with pytest.raises(Unavailable, match="missing"):
+        with pytest.raises(StateUnusable, match="missing"):
             await control.suspension.connect(control.team.id, resting.id, 10)
         row = await control.row(resting.id)
         assert (row.state, row.pause_mode) == (State.PAUSED, PauseMode.FULL)

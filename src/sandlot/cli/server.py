@@ -340,6 +340,7 @@ def _status(chosen: Settings) -> dict[str, Any]:
         "templates": [client.template_name(row) for row in client.get(chosen, "/templates")] if healthy else [],
         "disk": {
             "data": _disk_use(chosen.data_dir),
+            "checkpoints": _disk_use(chosen.data_dir / "checkpoints"),
             "layers": sum(
                 _disk_use(chosen.cache_dir / "layers" / name) for name in Layers(chosen.cache_dir / "layers").names()
             ),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.engine import processes
-from sandlot.engine.errors import NoCapacity, Unavailable
+from sandlot.engine.errors import NoCapacity, StateUnusable
 from sandlot.engine.model import Checkpoint, PauseMode, Resources
 
 FACTS = "checkpoint.json"
@@ -80,12 +80,12 @@ class Checkpoints:
         """The facts and the directory of a state that is whole. Raises `Unavailable`."""
         facts = self._read(name)
         if facts is None:
-            raise Unavailable(
+            raise StateUnusable(
                 f"the saved state of {name} is missing or unreadable on this host; it cannot be started again"
             )
         state = self._directory / name / STATE
         if _sizes(state) != facts["files"]:
-            raise Unavailable(
+            raise StateUnusable(
                 f"the saved state of {name} is damaged: files are missing or cut short; it cannot be started again"
             )
         return _checkpoint(facts), state

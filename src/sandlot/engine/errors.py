@@ -8,6 +8,7 @@
     ├── NotFound                no such thing, or not the caller's       (404)
     ├── Conflict                the thing is in another state            (409)
     │   └── WrongState          a move the state table does not allow
+    ├── StateUnusable           what was saved of a machine is no good   (409)
     ├── NoCapacity              limits reached; try again later          (429)
     ├── MachineFailed           a machine could not be started or died   (500)
     │   └── GuestUnresponsive   the machine runs, its envd does not answer
@@ -48,6 +49,10 @@ class Conflict(EngineError):
 
 class WrongState(Conflict):
     """A move that the table of allowed moves does not have."""
+
+
+class StateUnusable(EngineError):
+    """What was saved of a machine is missing, damaged, or of a program that is gone; trying again does not help."""
 
 
 class NoCapacity(EngineError):

@@ -19,7 +19,7 @@ from sandlot.engine import processes, startup
 from sandlot.engine.checkpoints import Checkpoints
 from sandlot.engine.commands import CommandClient, Door
 from sandlot.engine.envd import EnvdClient, Identity
-from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound, Unavailable
+from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound, StateUnusable
 from sandlot.engine.logbook import Logbook
 from sandlot.engine.model import (
     Checkpoint,
@@ -186,7 +186,7 @@ class LocalNode:
         goes_on = new.memory and saved.mode is PauseMode.FULL and saved.name == new.sandbox_id
         guest = self._guest.directory.parent / saved.guest if remembers else self._guest.directory
         if not guest.is_dir():
-            raise Unavailable(f"the guest runtime inside the saved state {saved.name} is no longer on this host")
+            raise StateUnusable(f"the guest runtime inside the saved state {saved.name} is no longer on this host")
         spec = replace(
             fresh,
             layers=tuple(self._layers_dir / layer for layer in saved.layers),
@@ -368,7 +368,7 @@ class LocalNode:
         async with self._alone(new.sandbox_id):
             live = await self._if_alive(new)
             if live is None:
-                raise Unavailable(
+                raise StateUnusable(
                     f"the memory of sandbox {new.sandbox_id} did not outlive a restart of its host; its files did: "
                     "resume it without memory (connect with memory=false)"
                 )
@@ -442,7 +442,27 @@ class LocalNode:
                 freed.append(sandbox_id)
             except EngineError as error:
                 log.error("could not free what is left of sandbox %s: %s", sandbox_id, error)
+        await asyncio.to_thread(self._forget_unneeded)
         return freed
+
+    def _forget_unneeded(self) -> None:
+        """Guest runtimes and programs of earlier versions stay for as long as a machine or a saved state needs them."""
+        records = [_read_record(path) for path in self._sandboxes_dir.iterdir()]
+        saved = self._checkpoints.all().values()
+        guests = {state.guest for state in saved} | {record.get("begun", {}).get("guest") for record in records}
+        for path in self._guest.directory.parent.glob("[0-9a-f]*"):
+            if path != self._guest.directory and path.name not in guests:
+                shutil.rmtree(path, ignore_errors=True)
+        programs = {state.program for state in saved} | {
+            record.get("instance", {}).get("program") for record in records
+        }
+        for runtime in self._runtimes.values():
+            if isinstance(runtime, Capturing):
+                runtime.keep_programs({each for each in programs if each})
+
+    def saved_bytes(self) -> int:
+        """What saved states take on this host's disk."""
+        return self._checkpoints.used_bytes()
 
     # -- a running machine -----------------------------------------------------------------------------------------
 

@@ -86,6 +86,9 @@ class Capturing(Protocol):
     async def program(self) -> str:
         """What will read and write state now, by content. Earlier programs are kept for as long as state needs them."""
 
+    def keep_programs(self, needed: Collection[str]) -> None:
+        """Forget earlier programs that are not `needed`."""
+
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """Write the machine's state into the new directory `into`. The machine goes on, unharmed, also on failure.
 

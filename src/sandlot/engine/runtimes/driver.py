@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -77,6 +77,9 @@ class OciDriver(ABC):
     async def program(self) -> str:
         """What runs new machines, by content; empty where it does not matter."""
         return ""
+
+    def keep_programs(self, needed: Collection[str]) -> None:
+        """None are kept where it does not matter what runs a machine."""
 
     @abstractmethod
     async def _launch(self, spec: MachineSpec, place: Path) -> None:

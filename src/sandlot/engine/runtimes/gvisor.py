@@ -8,6 +8,7 @@ import logging
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from sandlot.engine import processes
@@ -64,6 +65,9 @@ class GVisor(OciDriver):
 
     async def program(self) -> str:
         return (await asyncio.to_thread(self._programs.keep, self._runsc))[0]
+
+    def keep_programs(self, needed: Collection[str]) -> None:
+        self._programs.forget_all_but(needed)
 
     async def _launch(self, spec: MachineSpec, place: Path) -> None:
         if spec.checkpoint is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
-from sandlot.engine.errors import Unavailable
+from sandlot.engine.errors import StateUnusable, Unavailable
 
 
 class Programs:
@@ -30,19 +31,20 @@ class Programs:
         return digest, self._path(digest)
 
     def path(self, digest: str) -> Path:
-        """A kept copy. Raises `Unavailable` if it is gone."""
+        """A kept copy. Raises `StateUnusable` if it is gone."""
         path = self._path(digest)
         if not path.exists():
-            raise Unavailable(
+            raise StateUnusable(
                 f"the {self._name} that wrote this state is no longer kept on this host, and another one cannot read it"
             )
         return path
 
-    def digests(self) -> set[str]:
-        return {path.name for path in self._directory.iterdir()} if self._directory.is_dir() else set()
-
-    def forget(self, digest: str) -> None:
-        shutil.rmtree(self._directory / digest, ignore_errors=True)
+    def forget_all_but(self, needed: Collection[str]) -> None:
+        """Give the disk back that copies take which nobody needs. The one that is installed now stays."""
+        kept = {*needed, *self._seen.values()}
+        for path in self._directory.iterdir() if self._directory.is_dir() else ():
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _copy(self, source: Path) -> str:
         content = source.read_bytes()

@@ -80,6 +80,7 @@ class OciDriver(ABC):
 
     def keep_programs(self, needed: Collection[str]) -> None:
         """None are kept where it does not matter what runs a machine."""
+        return None
 
     @abstractmethod
     async def _launch(self, spec: MachineSpec, place: Path) -> None:

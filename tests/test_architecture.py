@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sandlot"
 CORE = {"model", "errors", "ports"}
 SERVICES = {
+    "building",
     "suspension",
     "transitions",
     "lifecycle",
@@ -27,7 +28,20 @@ SERVICES = {
     "policy",
 }
 DOORS = {"api", "edge"}
-ADAPTERS = {"checkpoints", "runtimes", "network", "images", "store", "envd", "node", "processes", "logbook"}
+ADAPTERS = {
+    "checkpoints",
+    "runtimes",
+    "network",
+    "images",
+    "store",
+    "envd",
+    "node",
+    "processes",
+    "logbook",
+    "commands",
+    "startup",
+    "workshop",
+}
 
 
 def imports(path: Path) -> set[str]:

@@ -25,10 +25,19 @@ from sandlot.engine.access import Access
 from sandlot.engine.api.app import build_app
 from sandlot.engine.api.deps import Deps
 from sandlot.engine.api.server import Server, build_config
+from sandlot.engine.building.builder import Builder, BuildLimits
+from sandlot.engine.building.builder import Settings as BuildSettings
+from sandlot.engine.building.shelf import Shelf
+from sandlot.engine.commands import CommandClient
 from sandlot.engine.edge import Edge
 from sandlot.engine.envd import EnvdClient
 from sandlot.engine.errors import EngineError, Unauthorized, Unavailable
 from sandlot.engine.images import base, guest
+from sandlot.engine.images.catalogue import Catalogue
+from sandlot.engine.images.layers import Layers
+from sandlot.engine.images.registry import Registries
+from sandlot.engine.images.sources import ImageSources
+from sandlot.engine.images.uploads import DiskUploads
 from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.metrics_history import MetricsHistory
 from sandlot.engine.model import Resources, Sandbox, State, Template
@@ -39,9 +48,10 @@ from sandlot.engine.reconcile import Reconciler
 from sandlot.engine.request import Limits
 from sandlot.engine.routing import Routes
 from sandlot.engine.runtimes import RUNTIMES
-from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlBuilds, SqlSandboxes, SqlTags, SqlTemplates
 from sandlot.engine.suspension import Suspension
 from sandlot.engine.sweeper import run_sweeper
+from sandlot.engine.workshop import LocalWorkshop
 from sandlot.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -104,7 +114,10 @@ async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engi
         default_runtime = _default_runtime(settings, runtimes)
         progress(f"runtime: {default_runtime}")
         await _built_in_templates(settings, templates, progress)
-        node = await stack.enter_async_context(_node(settings, runtimes))
+        commands = CommandClient()
+        await commands.open()
+        stack.push_async_callback(commands.close)
+        node = await stack.enter_async_context(_node(settings, runtimes, commands))
         nodes = {node.name: node}
         limits = Limits(max_sandboxes=settings.max_sandboxes, max_timeout_s=settings.max_timeout_hours * 3600)
         lifecycle = Lifecycle(
@@ -133,17 +146,21 @@ async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engi
             limits=limits,
             drain=lambda sandbox_id: edge.drain(sandbox_id, DRAIN_S),
         )
+        builder = await stack.enter_async_context(
+            _builder(settings, database, sandboxes, templates, lifecycle, node, commands, default_runtime)
+        )
         deps = Deps(
             lifecycle=lifecycle,
             suspension=suspension,
             access=access,
             templates=templates,
             history=history,
+            builder=builder,
             clock=now,
             version=__version__,
             max_body_bytes=settings.max_body_mb << 20,
             domain=_public_domain(settings),
-            metrics=lambda: numbers.render(by_state, lambda: edge.open_connections()),
+            metrics=lambda: numbers.render(by_state, lambda: edge.open_connections(), node.saved_bytes),
         )
         edge = Edge(
             telemetry.Watched(build_app(deps), numbers),
@@ -158,8 +175,14 @@ async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engi
         lifecycle.on_change(edge.changed)
         lifecycle.on_change(history.changed)
         reconciler = Reconciler(
-            lifecycle=lifecycle, suspension=suspension, sandboxes=sandboxes, templates=templates, nodes=nodes
+            lifecycle=lifecycle,
+            suspension=suspension,
+            sandboxes=sandboxes,
+            templates=templates,
+            nodes=nodes,
+            kept=builder.states,
         )
+        await builder.recover()
         repairs = await reconciler.at_start()
         if repairs.adopted:
             progress(f"took over {len(repairs.adopted)} running sandboxes")
@@ -211,7 +234,9 @@ def _default_runtime(settings: Settings, runtimes: Mapping[str, Runtime]) -> str
 
 
 @contextlib.asynccontextmanager
-async def _node(settings: Settings, runtimes: Mapping[str, Runtime]) -> AsyncIterator[LocalNode]:
+async def _node(
+    settings: Settings, runtimes: Mapping[str, Runtime], commands: CommandClient
+) -> AsyncIterator[LocalNode]:
     directory = await guest.build_guest(settings.data_dir / "guest")
     network = Slots(
         settings.data_dir,
@@ -232,6 +257,7 @@ async def _node(settings: Settings, runtimes: Mapping[str, Runtime]) -> AsyncIte
         runtimes=runtimes,
         network=network,
         envd=envd,
+        commands=commands,
         checkpoint_limit_bytes=settings.checkpoint_disk_gb << 30,
         keep_logs=timedelta(hours=settings.keep_ended_hours),
     )
@@ -245,6 +271,58 @@ async def _node(settings: Settings, runtimes: Mapping[str, Runtime]) -> AsyncIte
             await runtime.close()
         for runtime in runtimes.values():
             await runtime.close()
+
+
+@contextlib.asynccontextmanager
+async def _builder(
+    settings: Settings,
+    database: Database,
+    sandboxes: SqlSandboxes,
+    templates: SqlTemplates,
+    lifecycle: Lifecycle,
+    node: LocalNode,
+    commands: CommandClient,
+    runtime: str,
+) -> AsyncIterator[Builder]:
+    """What turns recipes into templates."""
+    layers = Layers(settings.cache_dir / "layers")
+    builds = SqlBuilds(database)
+    registries = Registries(layers, trusted=settings.trusted_registries)
+    await registries.open()
+    shelf = Shelf(
+        templates=templates,
+        builds=builds,
+        tags=SqlTags(database),
+        sandboxes=sandboxes,
+        clock=now,
+        discard=node.discard,
+    )
+    builder = Builder(
+        templates=templates,
+        builds=builds,
+        shelf=shelf,
+        workshop=LocalWorkshop(node=node, layers=layers, commands=commands, steps_dir=settings.cache_dir / "steps"),
+        images=ImageSources(Catalogue.read(), registries, use_catalogue=settings.image_catalogue),
+        uploads=DiskUploads(settings.data_dir / "uploads", settings.max_upload_mb << 20),
+        clock=now,
+        hold=lifecycle.transitions.holding,
+        settings=BuildSettings(runtime=runtime, node=node.name, envd_version=guest.envd_version()),
+        limits=BuildLimits(
+            at_once=settings.builds_at_once,
+            build_s=settings.build_timeout_minutes * 60,
+            step_s=settings.build_timeout_minutes * 60,
+            ready_s=settings.build_ready_s,
+            memory_mb=settings.build_memory_mb,
+            disk_mb=settings.build_disk_mb,
+            internet=settings.build_internet,
+            sandbox=_resources(settings, Resources()),
+        ),
+    )
+    try:
+        yield builder
+    finally:
+        await builder.close()
+        await registries.close()
 
 
 async def _built_in_templates(settings: Settings, templates: TemplateStore, progress: Progress) -> None:

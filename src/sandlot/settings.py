@@ -63,6 +63,26 @@ class Settings(BaseSettings):
     checkpoint_disk_gb: int = Field(
         50, ge=1, description="Most disk that states of paused sandboxes and snapshots may use, in GiB."
     )
+    builds_at_once: int = Field(2, ge=1, le=64, description="Template builds that run at once; more wait.")
+    build_timeout_minutes: int = Field(60, ge=1, description="Longest time that a template build may take.")
+    build_ready_s: int = Field(
+        600, ge=1, description="How long a template's ready command may take to succeed, in seconds."
+    )
+    build_memory_mb: int = Field(
+        2048, ge=128, description="Memory that steps of a build get, in MiB, if the template itself has no more."
+    )
+    build_disk_mb: int = Field(10240, ge=64, description="Most that one step of a build may write, in MiB.")
+    build_internet: bool = Field(True, description="Whether steps of builds may reach the internet.")
+    max_upload_mb: int = Field(4096, ge=1, description="Largest archive of files for one COPY of a build, in MiB.")
+    image_catalogue: Literal["fallback", "first", "never"] = Field(
+        "fallback",
+        description="When stock templates stand in for well-known images: where no registry answers, always, or never.",
+    )
+    trusted_registries: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Image registries at private addresses that builds may pull from, as `host[:port]`, comma-separated; "
+        "those on loopback are spoken to without TLS.",
+    )
     keep_ended_hours: int = Field(
         24, ge=0, description="How long ended sandboxes and their logs can still be looked up."
     )
@@ -72,7 +92,7 @@ class Settings(BaseSettings):
         "auto", description="`auto`: text on a terminal, JSON lines otherwise."
     )
 
-    @field_validator("network_allow_private", "dns_servers", mode="before")
+    @field_validator("network_allow_private", "dns_servers", "trusted_registries", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.api.doors import Doors, head_of, open_doors, raw_service
@@ -176,7 +177,7 @@ async def test_every_answer_has_an_id_that_the_caller_may_choose(shared: Doors) 
         assert odd.headers["x-request-id"] != "a b\tc"
 
 
-async def test_templates_can_be_read_and_not_yet_built(doors: Doors) -> None:
+async def test_templates_can_be_read_where_none_are_built(doors: Doors) -> None:
     async with doors.client() as client:
         for path in ("/templates?teamID=x", "/v2/templates", "/default-templates"):
             listed = (await client.get(path)).json()
@@ -189,13 +190,16 @@ async def test_templates_can_be_read_and_not_yet_built(doors: Doors) -> None:
         assert (await client.get("/templates/aliases/base")).json() == {"templateID": "base", "public": True}
         for missing in ("/templates/nope", "/templates/aliases/nope", "/templates/%00", "/templates/aliases/%00"):
             assert (await client.get(missing)).status_code == 404
-        for method, path in (
-            ("POST", "/v3/templates"), ("POST", "/templates/tags"), ("DELETE", "/templates/tags"),
-            ("POST", "/v2/templates/a/builds/b"), ("GET", "/templates/a/builds/b/status"),
-            ("GET", "/templates/a/files/b"), ("PATCH", "/v2/templates/a"),
-        ):  # fmt: skip
-            response = await client.request(method, path)
-            assert response.status_code == 400 and "not available" in response.json()["message"], path
+        build = "/templates/a/builds/b"
+        asked: list[tuple[str, str, Any]] = [
+            ("POST", "/v3/templates", {"name": "a"}), ("POST", "/templates/tags", {"target": "a", "tags": ["b"]}),
+            ("DELETE", "/templates/tags", {"name": "a", "tags": ["b"]}), ("POST", f"/v2{build}", {}),
+            ("GET", f"{build}/status", None), ("GET", f"/templates/a/files/{'0' * 64}", None),
+            ("PATCH", "/v2/templates/a", {}), ("GET", f"{build}/logs", None), ("GET", "/templates/a/tags", None),
+        ]  # fmt: skip
+        for method, path, body in asked:
+            response = await client.request(method, path, json=body)
+            assert response.status_code == 400 and "does not build" in response.json()["message"], path
         assert (await client.delete("/templates/base")).status_code == 400
         assert (await client.delete("/templates/nope")).status_code == 404
 

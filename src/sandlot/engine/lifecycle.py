@@ -176,9 +176,13 @@ class Lifecycle:
             raise
 
     async def template(self, team_id: str, ref: str) -> Template:
-        template = await self._templates.resolve(team_id, ref.removesuffix(":default"))
+        template = await self._templates.resolve(team_id, ref)
         if template is None:
             raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
+        if not template.layers and template.checkpoint is None:
+            raise NotFound(
+                f"template {ref!r} has no finished build tagged 'default'; build it, or name a tag: {ref}:tag"
+            )
         return template
 
     def _place(self, template: Template) -> Node:

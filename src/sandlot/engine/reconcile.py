@@ -67,12 +67,14 @@ class Reconciler:
         sandboxes: SandboxStore,
         templates: TemplateStore,
         nodes: Mapping[str, Node],
+        kept: Callable[[], Awaitable[Collection[str]]] | None = None,  # names of states that others need
     ) -> None:
         self._lifecycle = lifecycle
         self._suspension = suspension
         self._templates = templates
         self._sandboxes = sandboxes
         self._nodes = nodes
+        self._kept = kept
 
     async def at_start(self) -> Repairs:
         """Before the first request: take over running sandboxes, finish what an earlier process left halfway."""
@@ -123,7 +125,8 @@ class Reconciler:
             found = drift(rows, await node.machines(), moving | self._lifecycle.moving())
             stray = [machine.sandbox_id for machine in found.stray if await self._stopped(node, machine)]
             snapshots = {each.checkpoint for each in await self._templates.snapshots(None) if each.checkpoint}
-            keep = {row.id for row in rows} | snapshots | moving | self._lifecycle.moving()
+            others = set(await self._kept()) if self._kept is not None else set()
+            keep = {row.id for row in rows} | snapshots | others | moving | self._lifecycle.moving()
             freed = tuple(await node.sweep(keep))
         lost = await self._end_each(found.lost, "lost: the machine is gone")
         stuck = [row.id for row in found.stuck if await self._finished(row)]

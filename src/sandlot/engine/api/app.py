@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from sandlot.engine.api import errors, health, observations, sandboxes, suspension, teams, templates
+from sandlot.engine.api import builds, errors, health, observations, sandboxes, suspension, tags, teams, templates
 from sandlot.engine.api.deps import Deps
 
 Message = MutableMapping[str, Any]
@@ -30,6 +30,8 @@ def build_app(deps: Deps) -> FastAPI:
         observations.router,
         sandboxes.router,
         suspension.router,
+        tags.router,
+        builds.router,
         templates.router,
         teams.router,
         health.router,
@@ -50,7 +52,7 @@ class BodyLimit:
         self._app, self._most_bytes = app, most_bytes
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"].startswith(builds.UPLOADS):
             await self._app(scope, receive, send)
             return
         for name, value in scope["headers"]:

@@ -10,6 +10,7 @@ from fastapi import Depends, Path, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
 from sandlot.engine.access import Access, Caller
+from sandlot.engine.building import Builder
 from sandlot.engine.errors import NotFound
 from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.metrics_history import MetricsHistory
@@ -30,6 +31,7 @@ class Deps:
     max_body_bytes: int = 16 << 20
     domain: str | None = None  # what clients append to `{port}-{id}.`, with a port if it is not 443
     metrics: Callable[[], Awaitable[bytes]]  # Prometheus text
+    builder: Builder | None = None  # None: this server builds nothing
 
 
 def given(request: Request) -> Deps:

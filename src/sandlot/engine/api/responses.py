@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal, Self
 
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from sandlot.engine.model import LogEntry, Sandbox, State, Team, Template, Usage
+from sandlot.engine.model import Build, LogEntry, Sandbox, State, Team, Template, Usage
 
 CLIENT_ID = "sandlot"  # older clients read it and append it to the sandbox's id; it means nothing
 Level = Literal["debug", "info", "warn", "error"]
@@ -245,7 +246,7 @@ class TemplateOut(BaseModel):
     spawnCount: int
     buildCount: int
     envdVersion: str
-    buildStatus: Literal["ready"]
+    buildStatus: Literal["ready", "waiting"]
 
     @classmethod
     def of(cls, template: Template) -> Self:
@@ -265,7 +266,7 @@ class TemplateOut(BaseModel):
             spawnCount=template.spawn_count,
             buildCount=1,
             envdVersion=template.envd_version,
-            buildStatus="ready",
+            buildStatus="ready" if template.layers or template.checkpoint else "waiting",
         )
 
 
@@ -275,14 +276,28 @@ def is_public(template: Template) -> bool:
 
 class BuildOut(BaseModel):
     buildID: str
-    status: Literal["ready"]
+    status: Literal["waiting", "building", "ready", "error"]
     createdAt: datetime
     updatedAt: datetime
-    finishedAt: datetime
+    finishedAt: datetime | None = None
     cpuCount: int
     memoryMB: int
     diskSizeMB: int
     envdVersion: str
+
+    @classmethod
+    def of(cls, build: Build) -> Self:
+        return cls(
+            buildID=build.id,
+            status=build.status.value,
+            createdAt=_stamp(build.created_at),
+            updatedAt=_stamp(build.updated_at),
+            finishedAt=_stamp(build.finished_at) if build.finished_at else None,
+            cpuCount=build.resources.cpu_count,
+            memoryMB=build.resources.memory_mb,
+            diskSizeMB=build.resources.disk_mb,
+            envdVersion=build.content.envd_version if build.content else "",
+        )
 
 
 class TemplateWithBuilds(BaseModel):
@@ -297,8 +312,8 @@ class TemplateWithBuilds(BaseModel):
     builds: list[BuildOut]
 
     @classmethod
-    def of(cls, template: Template) -> Self:
-        build = BuildOut(
+    def of(cls, template: Template, builds: Sequence[Build] = ()) -> Self:
+        own = BuildOut(
             buildID=template.build_id,
             status="ready",
             createdAt=_stamp(template.updated_at),
@@ -318,7 +333,7 @@ class TemplateWithBuilds(BaseModel):
             updatedAt=_stamp(template.updated_at),
             lastSpawnedAt=_stamp(template.last_spawned_at) if template.last_spawned_at else None,
             spawnCount=template.spawn_count,
-            builds=[build],
+            builds=[BuildOut.of(build) for build in builds] or [own],
         )
 
 

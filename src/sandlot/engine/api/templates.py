@@ -1,4 +1,4 @@
-"""The template routes: what sandboxes can be made from. Templates can be read; building them comes later."""
+"""The template routes: what sandboxes can be made from. `builds` makes them, `tags` names their builds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel
 
+from sandlot.engine.api.builds import builder_of
 from sandlot.engine.api.deps import Asking, Deps, Given
 from sandlot.engine.api.errors import problems
+from sandlot.engine.api.requests import Body
 from sandlot.engine.api.responses import Alias, TemplateOut, TemplateWithBuilds, is_public
 from sandlot.engine.errors import InvalidRequest, NotFound
 from sandlot.engine.model import Template
@@ -16,12 +19,11 @@ from sandlot.engine.model import Template
 router = APIRouter(tags=["templates"])
 
 PAGE = 100
-NOT_YET = "template builds are not available on this server yet; `GET /templates` lists the templates there are"
 Ref = Annotated[str, Path(max_length=256, description="A template's id or name.")]
 
 
 async def _find(deps: Deps, caller: Asking, ref: str) -> Template:
-    template = None if "\x00" in ref else await deps.templates.resolve(caller.team.id, ref.removesuffix(":default"))
+    template = None if "\x00" in ref else await deps.templates.resolve(caller.team.id, ref)
     if template is None:
         raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
     return template
@@ -29,29 +31,6 @@ async def _find(deps: Deps, caller: Asking, ref: str) -> Template:
 
 async def _all(deps: Deps, caller: Asking) -> Sequence[Template]:
     return sorted(await deps.templates.list(caller.team.id), key=lambda template: template.id)
-
-
-async def _not_yet(caller: Asking) -> None:
-    """Not available yet."""
-    raise InvalidRequest(NOT_YET)
-
-
-for _method, _path in (
-    ("POST", "/v3/templates"),
-    ("POST", "/v2/templates"),
-    ("POST", "/templates"),
-    ("POST", "/templates/tags"),
-    ("DELETE", "/templates/tags"),
-    ("POST", "/v2/templates/{templateID}/builds/{buildID}"),
-    ("POST", "/templates/{templateID}/builds/{buildID}"),
-    ("GET", "/templates/{templateID}/builds/{buildID}/status"),
-    ("GET", "/templates/{templateID}/builds/{buildID}/logs"),
-    ("GET", "/templates/{templateID}/files/{hash}"),
-    ("GET", "/templates/{templateID}/tags"),
-    ("PATCH", "/v2/templates/{templateID}"),
-    ("PATCH", "/templates/{templateID}"),
-):
-    router.add_api_route(_path, _not_yet, methods=[_method], responses=problems(), include_in_schema=False)
 
 
 @router.get("/templates", responses=problems())
@@ -92,13 +71,37 @@ async def find_alias(alias: Ref, deps: Given, caller: Asking) -> Alias:
 @router.get("/templates/{templateID}", responses=problems(404))
 async def get(templateID: Ref, deps: Given, caller: Asking) -> TemplateWithBuilds:
     """One template and its builds."""
-    return TemplateWithBuilds.of(await _find(deps, caller, templateID))
+    template = await _find(deps, caller, templateID)
+    return TemplateWithBuilds.of(template, await deps.builder.builds(template.id) if deps.builder else ())
+
+
+class Change(Body):
+    public: bool | None = None
+
+
+class Changed(BaseModel):
+    names: list[str]
+
+
+@router.patch("/v2/templates/{templateID}", responses=problems(404))
+async def change(templateID: Ref, body: Change, deps: Given, caller: Asking) -> Changed:
+    """Let every team of this server use a template, or no longer."""
+    template = await builder_of(deps).shelf.publish(caller.team.id, templateID, body.public)
+    return Changed(names=[template.name])
+
+
+@router.patch("/templates/{templateID}", responses=problems(404), include_in_schema=False)
+async def change_legacy(templateID: Ref, body: Change, deps: Given, caller: Asking) -> Changed:
+    """The same for older clients."""
+    return await change(templateID, body, deps, caller)
 
 
 @router.delete("/templates/{templateID}", status_code=204, responses=problems(404))
 async def delete(templateID: Ref, deps: Given, caller: Asking) -> None:
-    """Delete a snapshot; sandboxes that began with it are not touched. Built-in templates stay."""
+    """Delete a template that no sandbox uses, or a snapshot. Built-in templates stay."""
     if "\x00" not in templateID and await deps.suspension.delete_snapshot(caller.team.id, templateID):
         return
     template = await _find(deps, caller, templateID)
-    raise InvalidRequest(f"template {template.name!r} cannot be deleted: it comes with the server")
+    if template.team_id is None:
+        raise InvalidRequest(f"template {template.name!r} cannot be deleted: it comes with the server")
+    await builder_of(deps).shelf.delete(caller.team.id, templateID)

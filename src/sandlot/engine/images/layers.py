@@ -45,6 +45,19 @@ class Layers:
             entry.name for entry in self._directory.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name)
         )
 
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    async def remove(self, name: str) -> None:
+        """Delete a layer that nobody uses any more. Idempotent; its name is gone at once."""
+        doomed = self._directory / f".gone-{secrets.token_hex(4)}"
+        try:
+            self._path(name).rename(doomed)
+        except FileNotFoundError:
+            return
+        await asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True)
+
     async def publish(
         self,
         name: str,

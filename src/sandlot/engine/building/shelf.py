@@ -1,0 +1,125 @@
+"""The finished templates of a team: tags, publishing, deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from sandlot.engine.building.names import DEFAULT_TAG, parse_name, parse_tags
+from sandlot.engine.errors import InvalidRequest, NotFound
+from sandlot.engine.model import Build, BuildStatus, Tag, Template, built
+from sandlot.engine.moves import LIVE
+from sandlot.engine.ports import BuildStore, Clock, SandboxStore, TagStore, TemplateStore
+
+
+class Shelf:
+    """Methods take `team_id` and change only that team's templates."""
+
+    def __init__(
+        self,
+        *,
+        templates: TemplateStore,
+        builds: BuildStore,
+        tags: TagStore,
+        sandboxes: SandboxStore,
+        clock: Clock,
+        discard: Callable[[str], Awaitable[None]],  # a saved state, by name
+    ) -> None:
+        self._templates, self._builds, self._tags, self._sandboxes = templates, builds, tags, sandboxes
+        self._clock, self._discard = clock, discard
+
+    async def own(self, team_id: str, ref: str) -> Template:
+        """A template of the team, by name or id. Raises `NotFound`."""
+        found = await self._templates.resolve(team_id, ref.partition(":")[0])
+        if found is None or found.team_id != team_id or found.source is not None:
+            raise NotFound(
+                f"template {ref!r} not found among yours; `./sandlot template list` shows the ones there are"
+            )
+        return found
+
+    async def put(self, template: Template, build: Build) -> None:
+        """A build is finished: give it its tags, and let go of builds that have none left."""
+        now = self._clock()
+        await self._tags.assign(
+            [Tag(template_id=template.id, tag=tag, build_id=build.id, created_at=now) for tag in build.tags]
+        )
+        if DEFAULT_TAG in build.tags:
+            await self._make_default(template.id, build)
+        await self._let_go(template.id)
+
+    async def _make_default(self, template_id: str, build: Build) -> None:
+        current = await self._templates.resolve(build.team_id, template_id)
+        if current is not None:
+            await self._templates.put(replace(built(current, build), updated_at=self._clock()))
+
+    async def _let_go(self, template_id: str) -> None:
+        tagged = {tag.build_id for tag in await self._tags.list(template_id)}
+        for build in await self._builds.query(template_id=template_id, statuses=[BuildStatus.READY]):
+            if build.content is not None and build.id not in tagged:
+                await self._builds.put(replace(build, content=None))
+                if build.content.checkpoint is not None:
+                    await self._discard(build.content.checkpoint)
+
+    # Tags
+
+    async def assign(self, team_id: str, target: str, tags: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        """Give the build that `name:tag` means more tags; returns its id and the new tags."""
+        reference = parse_name(target)
+        template = await self.own(team_id, target)
+        wanted = parse_tags(tags, template.name)
+        if not wanted:
+            raise InvalidRequest("tags must name at least one tag")
+        held = {tag.tag: tag.build_id for tag in await self._tags.list(template.id)}
+        build_id = held.get(reference.tag or DEFAULT_TAG)
+        build = await self._builds.get(build_id) if build_id else None
+        if build is None:
+            raise NotFound(f"template {template.name!r} has no build tagged {reference.tag or DEFAULT_TAG!r}")
+        await self.put(template, replace(build, tags=wanted))
+        return build.id, wanted
+
+    async def unassign(self, team_id: str, name: str, tags: Sequence[str]) -> None:
+        template = await self.own(team_id, name)
+        wanted = parse_tags(tags, template.name)
+        if DEFAULT_TAG in wanted:
+            raise InvalidRequest(
+                "the tag 'default' cannot be removed; build the template again to replace what it means"
+            )
+        held = {tag.tag for tag in await self._tags.list(template.id)}
+        if missing := sorted(set(wanted) - held):
+            raise NotFound(f"template {template.name!r} has no tag {missing[0]!r}")
+        await self._tags.remove(template.id, wanted)
+        await self._let_go(template.id)
+
+    async def tags(self, team_id: str, ref: str) -> Sequence[Tag]:
+        return await self._tags.list((await self.own(team_id, ref)).id)
+
+    # Publishing and deletion
+
+    async def publish(self, team_id: str, ref: str, public: bool | None) -> Template:
+        """Let every team start sandboxes from it, or no longer."""
+        template = await self.own(team_id, ref)
+        if public is not None and public != template.public:
+            template = replace(template, public=public, updated_at=self._clock())
+            await self._templates.put(template)
+        return template
+
+    async def delete(self, team_id: str, ref: str) -> None:
+        """Raises `InvalidRequest` while sandboxes run or wait that were made from it."""
+        template = await self.own(team_id, ref)
+        users = await self._sandboxes.query(states=LIVE, template=template.id, limit=1)
+        if users:
+            raise InvalidRequest(
+                f"template {template.name!r} is in use by sandbox {users[0].id!r}; kill its sandboxes first, then delete it"
+            )
+        unfinished = (BuildStatus.BUILDING,)
+        if await self._builds.query(template_id=template.id, statuses=unfinished):
+            raise InvalidRequest(
+                f"template {template.name!r} is being built; wait for the end of the build, then delete it"
+            )
+        states = {
+            build.content.checkpoint for build in await self._builds.query(template_id=template.id) if build.content
+        }
+        await self._templates.delete(template.id)
+        await self._builds.forget(template.id)
+        for state in filter(None, {*states, template.checkpoint}):
+            await self._discard(state)

@@ -1,0 +1,49 @@
+"""What steps of builds gave, by key: which layer holds a step's changes. The cache of every build on the machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from pathlib import Path
+
+from sandlot.engine.images.layers import Layers
+from sandlot.engine.model import Placed
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class Outcomes:
+    """A small file per key. A key whose layer is gone has no outcome; a later outcome takes the place of an earlier."""
+
+    def __init__(self, directory: Path, layers: Layers) -> None:
+        self._directory, self._layers = directory, layers
+
+    def recall(self, key: str) -> Placed | None:
+        try:
+            found = json.loads(self._path(key).read_text())
+            placed = Placed(layer=found["layer"], home=found["home"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return placed if placed.layer is None or self._layers.has(placed.layer) else None
+
+    def remember(self, key: str, placed: Placed) -> None:
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+        draft.write_text(json.dumps({"layer": placed.layer, "home": placed.home}))
+        draft.rename(path)
+
+    def forget_missing(self) -> int:
+        """Remove keys whose layers are gone; how many."""
+        gone = 0
+        for path in self._directory.glob("??/*"):
+            if _KEY.fullmatch(path.name) and self.recall(path.name) is None:
+                path.unlink(missing_ok=True)
+                gone += 1
+        return gone
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is not the key of a step")
+        return self._directory / key[:2] / key

@@ -1,0 +1,35 @@
+"""Finds the image that a recipe begins with: in a registry, or in the local catalogue where no registry answers."""
+
+from __future__ import annotations
+
+from sandlot.engine.errors import StepFailed, Unavailable
+from sandlot.engine.images.catalogue import Catalogue
+from sandlot.engine.images.references import parse_image
+from sandlot.engine.images.registry import Registries
+from sandlot.engine.model import Image, RegistryLogin
+from sandlot.engine.ports import Output
+
+
+class ImageSources:
+    def __init__(self, catalogue: Catalogue, registries: Registries, *, use_catalogue: str) -> None:
+        """`use_catalogue`: "fallback" where no registry can be reached, "first", or "never"."""
+        self._catalogue, self._registries, self._use = catalogue, registries, use_catalogue
+
+    async def find(self, ref: str, login: RegistryLogin | None, output: Output) -> Image:
+        reference = parse_image(ref)
+        entry = self._catalogue.find(reference)
+        if entry is not None and self._use != "never" and (entry.own or self._use == "first"):
+            return Image(
+                told=f"{ref}: using the stock template {entry.template!r} of this server", template=entry.template
+            )
+        try:
+            return await self._registries.pull(reference, login, output)
+        except Unavailable as error:
+            if entry is None or self._use == "never" or login is not None:
+                raise StepFailed(f"image {ref!r} could not be pulled: {error}") from error
+            output(f"{ref}: {error}", "warn")
+            told = (
+                f"{ref}: no registry can be reached from here, so the stock template {entry.template!r} of the local "
+                "catalogue is used in its place"
+            )
+            return Image(told=told, template=entry.template)

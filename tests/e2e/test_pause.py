@@ -13,6 +13,7 @@ import httpx
 import pytest
 from e2b import NotFoundException, PtySize, Sandbox, SandboxException, SandboxState
 from tests.e2e import leaks
+from tests.e2e.crashes import Crashes
 from tests.e2e.server import Server, until
 
 Fresh = Callable[..., Sandbox]
@@ -331,3 +332,11 @@ def test_the_disk_that_states_take_is_shown_and_bounded(start: Callable[..., Ser
     assert said(sandbox, "echo still here") == "still here"
     other.kill()
     assert sandbox.pause() is True
+
+
+def test_a_server_killed_in_the_middle_of_pauses_resumes_snapshots_and_forks_loses_nothing(
+    start: Callable[..., Server],
+) -> None:
+    crashes = Crashes(start(), seed=7)
+    crashes.populate(2)
+    crashes.run(8)

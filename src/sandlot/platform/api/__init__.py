@@ -1,0 +1,1 @@
+"""The platform's door: its HTTP API."""

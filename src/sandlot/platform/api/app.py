@@ -1,0 +1,98 @@
+"""The platform as one ASGI application, alone or beside the engine on the same port: it knows which requests are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope, Send
+
+from sandlot.platform.api import commands, errors, events, files, sandboxes
+from sandlot.platform.api.deps import CALLER, Deps
+from sandlot.platform.errors import Unauthorized, Unavailable
+
+PREFIX = "/platform"
+OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"})  # for these nobody needs a key
+MOST_JSON = 40 << 20
+_UNBOUNDED = "/sandboxes/upload-file"
+ROUTERS = (sandboxes.router, commands.router, files.router, events.router)
+
+
+def build_app(deps: Deps) -> FastAPI:
+    app = FastAPI(
+        title="Sandlot platform",
+        version=deps.version,
+        description="Sessions on sandboxes of any E2B-compatible provider.",
+        docs_url=f"{PREFIX}/docs",
+        openapi_url=f"{PREFIX}/openapi.json",
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.deps = deps
+    errors.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+
+    @app.get(f"{PREFIX}/health", tags=["health"])
+    async def health() -> dict[str, str]:
+        """Whether the platform serves."""
+        return {"status": "ok", "version": deps.version}
+
+    return app
+
+
+class Platform:
+    """The door. Looks at the key before it reads anything else of a request."""
+
+    def __init__(self, deps: Deps, run: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]]) -> None:
+        self._app, self._access = build_app(deps), deps.access
+        self._paths = OPEN | {
+            route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
+        }
+        self.run = run  # its loops, until cancelled
+        self.close = close  # ends streams, so that nothing holds up a shutdown
+
+    def handles(self, scope: Scope) -> bool:
+        return scope["type"] == "http" and scope["path"] in self._paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        try:
+            if scope["path"] not in OPEN:
+                scope[CALLER] = await self._access.authenticate(_secret(scope))
+        except (Unauthorized, Unavailable) as error:
+            await errors.answer(error)(scope, receive, send)
+            return
+        await self._app(scope, receive if scope["path"] == _UNBOUNDED else _bounded(receive), send)
+
+
+def _secret(scope: Scope) -> str | None:
+    found: str | None = None
+    for name, value in scope["headers"]:
+        if name == b"x-api-key":
+            return str(value.decode("latin-1"))
+        if name == b"authorization" and value[:7].lower() == b"bearer ":
+            found = value[7:].decode("latin-1").strip()
+    return found
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Refuses a body that is larger than any request needs, before all of it is in memory."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MOST_JSON:
+            raise HTTPException(413, f"the body is larger than {MOST_JSON >> 20} MiB; use /sandboxes/upload-file")
+        return message
+
+    return counted

@@ -1,0 +1,63 @@
+"""What the platform's routes are given: its services, and who is asking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request, Security
+from fastapi.security import APIKeyHeader, HTTPBearer
+
+from sandlot.platform.access import Access, require
+from sandlot.platform.commands import Commands
+from sandlot.platform.events import Events
+from sandlot.platform.files import Files
+from sandlot.platform.model import Caller, Scope
+from sandlot.platform.sessions import Sessions
+
+CALLER = "sandlot.caller"  # where the door leaves who is asking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deps:
+    access: Access
+    sessions: Sessions
+    commands: Commands
+    files: Files
+    events: Events
+    version: str
+    keep_alive_s: float = 15.0
+
+
+def given(request: Request) -> Deps:
+    return cast(Deps, request.app.state.deps)
+
+
+Given = Annotated[Deps, Depends(given)]
+
+# Only for the description: the door itself looks at the key, before anything of a body is read.
+_key = APIKeyHeader(name="X-API-KEY", auto_error=False, description="A platform key: `./sandlot platform key create`.")
+_bearer = HTTPBearer(auto_error=False, description="The same key, for clients that send it this way.")
+
+
+def caller(
+    request: Request, key: Annotated[object, Security(_key)], bearer: Annotated[object, Security(_bearer)]
+) -> Caller:
+    return cast(Caller, request.scope[CALLER])
+
+
+Asking = Annotated[Caller, Depends(caller)]
+
+
+def reader(asking: Asking) -> Caller:
+    require(asking, Scope.READ)
+    return asking
+
+
+def writer(asking: Asking) -> Caller:
+    require(asking, Scope.WRITE)
+    return asking
+
+
+Reader = Annotated[Caller, Depends(reader)]
+Writer = Annotated[Caller, Depends(writer)]

@@ -1,0 +1,68 @@
+"""The route of events: server-sent, from any place of the log, for as long as the reader likes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from sandlot.platform.access import speaks_for
+from sandlot.platform.api.deps import Deps, Given, Reader
+from sandlot.platform.api.errors import PROBLEMS
+from sandlot.platform.api.requests import Identifier
+from sandlot.platform.api.streams import Stream
+from sandlot.platform.errors import InvalidRequest
+from sandlot.platform.events import Filter, types_of
+from sandlot.platform.model import Caller, EventType
+from sandlot.platform.webhooks import shown
+
+router = APIRouter(tags=["events"], responses=PROBLEMS)
+RETRY_MS = 1000
+
+
+@router.get("/events", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}})
+async def events(
+    deps: Given,
+    caller: Reader,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    session_id: Annotated[Identifier | None, Query()] = None,
+    sandbox_id: Annotated[Identifier | None, Query()] = None,
+    type: Annotated[list[str] | None, Query(description="One or more; also separated by commas.")] = None,
+    last_event_id: Annotated[str | None, Header()] = None,
+    since: Annotated[str | None, Query(description="Like Last-Event-ID; 0 is the beginning of the log.")] = None,
+) -> Response:
+    """What happens, as it happens. With `Last-Event-ID` it goes on behind that event, without gaps."""
+    names = [name for part in type or () for name in part.split(",") if name]
+    try:
+        chosen = types_of(names) if names else None
+    except ValueError:
+        known = ", ".join(kind.value for kind in EventType)
+        raise InvalidRequest(f"type: no such kind of event; there are {known}") from None
+    owner = _owner(caller, user_id)
+    wanted = Filter(user_id=owner, session_id=session_id, sandbox_id=sandbox_id, types=chosen)
+    return Stream(_stream(deps, wanted, _place(last_event_id or since)), "text/event-stream")
+
+
+def _owner(caller: Caller, user_id: str | None) -> str | None:
+    """Only an admin may watch everybody."""
+    return None if caller.is_admin and user_id is None else speaks_for(caller, user_id)
+
+
+async def _stream(deps: Deps, wanted: Filter, place: int | None) -> AsyncGenerator[bytes]:
+    yield f"retry: {RETRY_MS}\n\n".encode()
+    async for page in deps.events.read(place, wanted, deps.keep_alive_s):
+        if not page:
+            yield b": still here\n\n"
+        for event in page:
+            data = json.dumps(shown(event), separators=(",", ":"))
+            yield f"id: {event.id}\nevent: {event.type.value}\ndata: {data}\n\n".encode()
+
+
+def _place(text: str | None) -> int | None:
+    if text is None or not text.strip():
+        return None
+    if not text.strip().isdecimal() or len(text) > 18:
+        raise InvalidRequest("Last-Event-ID is not the id of an event")
+    return int(text)

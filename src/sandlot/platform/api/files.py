@@ -1,0 +1,124 @@
+"""The routes about files: small ones in JSON, large ones carried through in pieces."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+from starlette.datastructures import UploadFile
+
+from sandlot.platform.api.deps import Given, Reader, Writer
+from sandlot.platform.api.errors import PROBLEMS, describe
+from sandlot.platform.api.requests import DownloadFile, ReadFile, WriteFile
+from sandlot.platform.api.responses import Content, Written
+from sandlot.platform.api.streams import Stream
+from sandlot.platform.errors import InvalidRequest, TooLarge
+
+router = APIRouter(prefix="/sandboxes", tags=["files"], responses=PROBLEMS)
+PIECE = 256 * 1024
+MOST_UPLOAD = 4 << 30
+_UPLOAD: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["sandbox_id", "path", "file"],
+                    "properties": {
+                        "sandbox_id": {"type": "string"},
+                        "path": {"type": "string"},
+                        "file": {"type": "string", "format": "binary"},
+                    },
+                }
+            },
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
+        for name in ("sandbox_id", "path")
+    ],
+}
+
+
+@router.post("/write-file")
+async def write_file(body: WriteFile, deps: Given, caller: Writer) -> Written:
+    """Write a file whole, with the directories above it."""
+    content = _decoded(body.content) if body.encoding == "base64" else body.content.encode("utf-8", "surrogatepass")
+    size = await deps.files.write(caller, body.sandbox_id, body.path, content, body.user_id)
+    return Written(path=body.path, size=size)
+
+
+@router.post("/read-file")
+async def read_file(body: ReadFile, deps: Given, caller: Reader) -> Content:
+    """Read a file whole."""
+    content = await deps.files.read(caller, body.sandbox_id, body.path, body.user_id)
+    if body.encoding == "base64":
+        return Content(content=base64.b64encode(content).decode(), encoding="base64")
+    try:
+        return Content(content=content.decode())
+    except UnicodeDecodeError:
+        raise InvalidRequest(
+            f"{body.path!r} is not UTF-8 text; read it with encoding base64, or with /sandboxes/download-file"
+        ) from None
+
+
+@router.post("/upload-file", openapi_extra=_UPLOAD)
+async def upload_file(request: Request, deps: Given, caller: Writer) -> Written:
+    """Send a file as a form (`sandbox_id`, `path`, `file`), or as the body itself with the rest in the query."""
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        async with request.form(max_files=1, max_fields=8) as form:
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise InvalidRequest("the form has no file in its field 'file'")
+            target = _target({name: value for name, value in form.items() if isinstance(value, str)})
+            size = await deps.files.write(caller, target.sandbox_id, target.path, _pieces(file), target.user_id)
+    else:
+        target = _target(dict(request.query_params))
+        size = await deps.files.write(caller, target.sandbox_id, target.path, _body(request), target.user_id)
+    return Written(path=target.path, size=size)
+
+
+@router.post("/download-file", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+async def download_file(body: DownloadFile, deps: Given, caller: Reader) -> Response:
+    """A file's bytes, in pieces as large as they come."""
+    pieces = deps.files.stream(caller, body.sandbox_id, body.path, body.user_id)
+    await anext(pieces)  # raises while a plain failure can still be answered
+    name = quote(PurePosixPath(body.path).name or "file", safe="")
+    return Stream(pieces, "application/octet-stream", {"content-disposition": f"attachment; filename*=UTF-8''{name}"})
+
+
+def _target(values: dict[str, str]) -> DownloadFile:
+    try:
+        return DownloadFile.model_validate(values)
+    except ValidationError as error:
+        raise InvalidRequest(f"the request is not valid: {describe(error.errors())}") from None
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("content is not valid base64") from None
+
+
+async def _pieces(file: UploadFile) -> AsyncIterator[bytes]:
+    while piece := await file.read(PIECE):
+        yield piece
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    seen = 0
+    async for piece in request.stream():
+        seen += len(piece)
+        if seen > MOST_UPLOAD:
+            raise TooLarge(f"the file is larger than the {MOST_UPLOAD >> 30} GiB that this route takes")
+        if piece:
+            yield piece

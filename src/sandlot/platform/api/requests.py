@@ -1,0 +1,88 @@
+"""What callers send: each body as a type, with its limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+MOST_TIMEOUT_S = 30 * 86400
+MOST_TEXT = 24 << 20
+
+Identifier = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+Timeout = Annotated[int, Field(ge=1, le=MOST_TIMEOUT_S)]
+Pairs = dict[Annotated[str, Field(min_length=1, max_length=256)], Annotated[str, Field(max_length=128 << 10)]]
+Wait = Annotated[float, Field(ge=0, le=600, description="Most seconds to wait until it runs.")]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Create(Body):
+    user_id: Identifier | None = Field(None, description="Whose sandbox. May be left out with a user's own key.")
+    session_id: Identifier | None = Field(None, description="Your name for it: the same name finds the same sandbox.")
+    template_id: Identifier | None = None
+    agent_type: Identifier | None = Field(None, description="A type of agent from the configuration.")
+    provider: Identifier | None = Field(None, description="A provider from the configuration.")
+    envs: Pairs = Field(default_factory=dict, max_length=256)
+    metadata: Pairs = Field(default_factory=dict, max_length=64)
+    timeout: Timeout | None = Field(None, description="Seconds it runs without anybody asking for more.")
+    wait: Wait | None = None
+
+    @field_validator("envs", "metadata")
+    @classmethod
+    def _no_nul(cls, value: dict[str, str]) -> dict[str, str]:
+        if any("\x00" in text for pair in value.items() for text in pair):
+            raise ValueError("names and values must not hold NUL characters")
+        return value
+
+    @field_validator("metadata")
+    @classmethod
+    def _not_ours(cls, value: dict[str, str]) -> dict[str, str]:
+        if any(name.startswith("sandlot-") for name in value):
+            raise ValueError("names that begin with sandlot- are the platform's own")
+        return value
+
+
+class Named(Body):
+    sandbox_id: Identifier
+    user_id: Identifier | None = Field(None, description="With an admin key: act for this user only.")
+
+
+class Connect(Named):
+    wait: Wait | None = None
+
+
+class SetTimeout(Named):
+    timeout: Timeout
+
+
+class ExposePort(Named):
+    port: Annotated[int, Field(ge=1, le=65535)]
+
+
+class RunCommand(Named):
+    command: Annotated[str, Field(min_length=1, max_length=1 << 20, pattern=r"^[^\x00]+$")]
+    background: bool = Field(False, description="Return as soon as it has started.")
+    stream: bool = Field(False, description="Answer with lines of JSON as it happens (SSE if you accept that).")
+    cwd: Path | None = None
+    envs: Pairs = Field(default_factory=dict, max_length=256)
+    user: Identifier | None = Field(None, description="Who runs it in the sandbox.")
+    timeout: Annotated[float, Field(gt=0, le=86400)] = Field(300.0, description="Seconds until it is ended.")
+
+
+class WriteFile(Named):
+    path: Path
+    content: Annotated[str, Field(max_length=MOST_TEXT)]
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+
+
+class ReadFile(Named):
+    path: Path
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+
+
+class DownloadFile(Named):
+    path: Path

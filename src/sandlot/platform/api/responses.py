@@ -1,0 +1,83 @@
+"""What callers get back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, Field
+
+from sandlot.platform.model import Session, Status
+from sandlot.platform.queue import Place
+
+
+class QueuePlace(BaseModel):
+    position: int = Field(description="1 is next.")
+    reason: str | None = Field(description="Why it waits.")
+
+
+class Sandbox(BaseModel):
+    sandbox_id: str
+    session_id: str
+    user_id: str
+    status: Status
+    provider: str
+    template_id: str | None
+    agent_type: str | None
+    metadata: dict[str, str]
+    timeout: int
+    created_at: datetime
+    started_at: datetime | None
+    last_used_at: datetime
+    expires_at: datetime | None = Field(description="When it is paused, or deleted, unless you ask for more time.")
+    problem: str | None
+    queue: QueuePlace | None = Field(description="Only while it waits.")
+
+
+class Sandboxes(BaseModel):
+    sandboxes: list[Sandbox]
+    next: str | None = Field(description="Give it as `after` for more.")
+
+
+class Exposed(BaseModel):
+    url: str
+
+
+class CommandResult(BaseModel):
+    output: str = Field(description="What it wrote to both, in the order in which it came.")
+    stdout: str
+    stderr: str
+    exit_code: int | None = Field(description="None for a command in the background.")
+    timed_out: bool = False
+    truncated: bool = Field(False, description="There was more output than is kept; the event log may have it.")
+    command_id: str | None = None
+    pid: int | None = None
+
+
+class Written(BaseModel):
+    path: str
+    size: int
+
+
+class Content(BaseModel):
+    content: str
+    encoding: str = "utf-8"
+
+
+def sandbox(session: Session, place: Place | None = None) -> Sandbox:
+    return Sandbox(
+        sandbox_id=session.id,
+        session_id=session.session_id,
+        user_id=session.user_id,
+        status=session.status,
+        provider=session.provider,
+        template_id=session.template_id,
+        agent_type=session.agent_type,
+        metadata=dict(session.metadata),
+        timeout=session.timeout_s,
+        created_at=session.created_at,
+        started_at=session.started_at,
+        last_used_at=session.last_used_at,
+        expires_at=session.expires_at if session.status is Status.RUNNING else None,
+        problem=session.problem,
+        queue=QueuePlace(position=place.position, reason=place.reason) if place is not None else None,
+    )

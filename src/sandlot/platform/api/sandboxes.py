@@ -1,0 +1,111 @@
+"""The routes about sandboxes as a whole: asking for one, finding it again, its time, its ports, its end."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from sandlot.platform.api import responses
+from sandlot.platform.api.deps import Given, Reader, Writer
+from sandlot.platform.api.errors import PROBLEMS
+from sandlot.platform.api.requests import Connect, Create, ExposePort, Identifier, Named, SetTimeout
+from sandlot.platform.errors import InvalidRequest
+from sandlot.platform.model import Session, Status
+from sandlot.platform.sessions import WAIT_S, Order
+
+router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], responses=PROBLEMS)
+
+
+@router.post("/create", status_code=201, responses={202: {"model": responses.Sandbox, "description": "It waits."}})
+async def create(body: Create, deps: Given, caller: Writer, response: Response) -> responses.Sandbox:
+    """Your sandbox: a new one, or the one of this `session_id`. 202 if it still waits when the time to wait is over."""
+    order = Order(
+        user_id=body.user_id,
+        session_id=body.session_id,
+        template_id=body.template_id,
+        agent_type=body.agent_type,
+        provider=body.provider,
+        envs=body.envs,
+        metadata=body.metadata,
+        timeout_s=body.timeout,
+    )
+    session = await deps.sessions.create(caller, order, WAIT_S if body.wait is None else body.wait)
+    return await _answer(deps, session, response)
+
+
+@router.post("/connect", responses={202: {"model": responses.Sandbox, "description": "It waits."}})
+async def connect(body: Connect, deps: Given, caller: Writer, response: Response) -> responses.Sandbox:
+    """Have it running: a paused one is resumed."""
+    wait_s = WAIT_S if body.wait is None else body.wait
+    session = await deps.sessions.connect(caller, body.sandbox_id, body.user_id, wait_s)
+    return await _answer(deps, session, response)
+
+
+@router.post("/timeout")
+async def set_timeout(body: SetTimeout, deps: Given, caller: Writer) -> responses.Sandbox:
+    """It goes on for so many seconds from now."""
+    return responses.sandbox(await deps.sessions.set_timeout(caller, body.sandbox_id, body.timeout, body.user_id))
+
+
+@router.post("/delete")
+async def delete(body: Named, deps: Given, caller: Writer) -> responses.Sandbox:
+    """End it for good. In the queue, this is how to cancel."""
+    return responses.sandbox(await deps.sessions.delete(caller, body.sandbox_id, body.user_id))
+
+
+@router.post("/expose-port")
+async def expose_port(body: ExposePort, deps: Given, caller: Writer) -> responses.Exposed:
+    """The address at which a port of it is reached."""
+    async with deps.sessions.using(caller, body.sandbox_id, body.user_id) as use:
+        return responses.Exposed(url=use.box.url(body.port))
+
+
+@router.get("/status")
+async def status(
+    deps: Given,
+    caller: Reader,
+    sandbox_id: Annotated[Identifier, Query()],
+    user_id: Annotated[Identifier | None, Query()] = None,
+) -> responses.Sandbox:
+    """How it is; asking does not wake it."""
+    session = await deps.sessions.find(caller, sandbox_id, user_id)
+    return responses.sandbox(session, await deps.sessions.place(session))
+
+
+@router.get("/list")
+async def list_sandboxes(
+    deps: Given,
+    caller: Reader,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    after: Annotated[str | None, Query(max_length=300)] = None,
+) -> responses.Sandboxes:
+    """A user's sandboxes, newest first."""
+    found = await deps.sessions.list(caller, user_id, limit, _parse_cursor(after) if after else None)
+    more = _cursor(found[-1]) if len(found) == limit else None
+    return responses.Sandboxes(sandboxes=[responses.sandbox(session) for session in found], next=more)
+
+
+async def _answer(deps: Given, session: Session, response: Response) -> responses.Sandbox:
+    if session.status is not Status.RUNNING:
+        response.status_code = 202
+    return responses.sandbox(session, await deps.sessions.place(session))
+
+
+def _cursor(last: Session) -> str:
+    return base64.urlsafe_b64encode(f"{last.created_at.isoformat()} {last.id}".encode()).decode()
+
+
+def _parse_cursor(text: str) -> tuple[datetime, str]:
+    try:
+        at, _, name = base64.urlsafe_b64decode(text.encode()).decode().partition(" ")
+        parsed = datetime.fromisoformat(at)
+        if parsed.tzinfo is None or not name:
+            raise ValueError
+        return parsed, name
+    except (ValueError, binascii.Error):
+        raise InvalidRequest("after is not what an earlier answer gave as next") from None

@@ -1,0 +1,58 @@
+"""Files of sandboxes: written and read whole within a limit, or carried through in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+
+from sandlot.platform.errors import TooLarge
+from sandlot.platform.ledger import Ledger
+from sandlot.platform.model import Caller, EventType
+from sandlot.platform.sessions import Sessions
+
+MOST_READ = 16 << 20
+
+
+class Files:
+    def __init__(self, *, sessions: Sessions, ledger: Ledger) -> None:
+        self._sessions, self._ledger = sessions, ledger
+
+    async def write(
+        self, caller: Caller, sandbox_id: str, path: str, content: bytes | AsyncIterable[bytes], user_id: str | None
+    ) -> int:
+        """Returns how many bytes were written."""
+        written = 0
+
+        async def counted(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+            nonlocal written
+            async for piece in pieces:
+                written += len(piece)
+                yield piece
+
+        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+            if isinstance(content, bytes):
+                written = len(content)
+                await use.box.write(path, content)
+            else:
+                await use.box.write(path, counted(content))
+            await self._ledger.log(use.session, EventType.FILE_CHANGED, path=path, size=written)
+        return written
+
+    async def read(self, caller: Caller, sandbox_id: str, path: str, user_id: str | None) -> bytes:
+        """Raises `TooLarge`, whatever size the sandbox claims it has."""
+        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+            content = bytearray()
+            async for piece in use.box.read(path):
+                content += piece
+                if len(content) > MOST_READ:
+                    raise TooLarge(
+                        f"{path!r} is larger than {MOST_READ >> 20} MiB; fetch it with /sandboxes/download-file"
+                    )
+            return bytes(content)
+
+    async def stream(self, caller: Caller, sandbox_id: str, path: str, user_id: str | None) -> AsyncGenerator[bytes]:
+        """In pieces. The first is empty, and comes when the file is open: until then failures can still be told."""
+        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+            await use.box.size(path)
+            yield b""
+            async for piece in use.box.read(path):
+                yield piece

@@ -1,0 +1,1 @@
+"""Providers of sandboxes: each wraps one way of reaching them."""

@@ -1,0 +1,313 @@
+"""Sessions: what callers do with their sandboxes as a whole. Whatever is not theirs does not exist for them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sandlot.platform.access import sees, speaks_for
+from sandlot.platform.errors import (
+    Busy,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    PlatformError,
+    SandboxGone,
+    Unavailable,
+)
+from sandlot.platform.health import Providers
+from sandlot.platform.ledger import Ledger
+from sandlot.platform.model import LIVING, Agent, Caller, EventType, Limits, Session, Status
+from sandlot.platform.ports import Box
+from sandlot.platform.queue import Place, Queue, lease_s
+
+WAIT_S = 30.0  # how long a call waits for its sandbox unless the caller says
+TOUCH_S = 2.0
+TRIES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a caller asks for. What is None is decided by the type of agent, then by the configuration."""
+
+    user_id: str | None
+    session_id: str | None = None
+    template_id: str | None = None
+    agent_type: str | None = None
+    provider: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    provider: str
+    agents: Mapping[str, Agent] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    session: Session
+    box: Box
+
+
+class Sessions:
+    def __init__(
+        self, *, ledger: Ledger, queue: Queue, providers: Providers, limits: Limits, defaults: Defaults
+    ) -> None:
+        self._ledger, self._queue, self._providers = ledger, queue, providers
+        self._limits, self._defaults = limits, defaults
+        self._in_use: Counter[str] = Counter()
+        self._touched: dict[str, float] = {}
+
+    # -- asking for one ---------------------------------------------------------------------------------------------
+
+    async def create(self, caller: Caller, order: Order, wait_s: float = WAIT_S) -> Session:
+        """The caller's sandbox of that name: made if there is none, resumed if it is paused."""
+        user_id = speaks_for(caller, order.user_id)
+        if order.session_id is not None:
+            known = await self._ledger.store.by_name(user_id, order.session_id)
+            if known is not None and known.status is not Status.DELETING:
+                return await self._settle(known, wait_s)
+        session = self._planned(user_id, order)
+        await self._check_room(session)
+        try:
+            await self._ledger.add(session)
+        except Conflict:
+            known = await self._ledger.store.by_name(user_id, session.session_id)
+            if known is None or known.status is Status.DELETING:
+                raise Conflict(f"session {session.session_id!r} is just being deleted; try again") from None
+            session = known
+        self._queue.kick()
+        return await self._settle(session, wait_s)
+
+    async def connect(self, caller: Caller, sandbox_id: str, user_id: str | None, wait_s: float = WAIT_S) -> Session:
+        session = await self._settle(await self.find(caller, sandbox_id, user_id), wait_s)
+        await self._touch(session.id)
+        return session
+
+    async def find(self, caller: Caller, sandbox_id: str, user_id: str | None = None) -> Session:
+        """Raises `NotFound` for what is not there and for what is not the caller's, in the same words."""
+        session = await self._ledger.store.get(sandbox_id)
+        if session is None or session.status is Status.DELETED or not sees(caller, session.user_id, user_id):
+            raise NotFound(f"sandbox {sandbox_id[:80]!r} was not found")
+        return session
+
+    async def list(
+        self, caller: Caller, user_id: str | None, limit: int, after: tuple[datetime, str] | None
+    ) -> Sequence[Session]:
+        owner = user_id if caller.is_admin and user_id is None else speaks_for(caller, user_id)
+        return await self._ledger.store.query(user_id=owner, statuses=LIVING, limit=limit, after=after)
+
+    async def place(self, session: Session) -> Place | None:
+        return await self._queue.place(session.id) if session.status is Status.QUEUED else None
+
+    # -- changing it ------------------------------------------------------------------------------------------------
+
+    async def set_timeout(self, caller: Caller, sandbox_id: str, timeout_s: int, user_id: str | None) -> Session:
+        """It goes on for so long from now."""
+        for _ in range(TRIES):
+            session = await self.find(caller, sandbox_id, user_id)
+            changes: dict[str, object] = {"timeout_s": timeout_s}
+            if session.status is Status.RUNNING:
+                changes["expires_at"] = self._ledger.clock() + timedelta(seconds=timeout_s)
+            with contextlib.suppress(Conflict):
+                session = await self._ledger.change(session, **changes)
+                if session.status is Status.RUNNING and session.provider_sandbox_id is not None:
+                    lease = lease_s(session, self._ledger.clock())
+                    async with self._providers.calling(session.provider) as provider:
+                        await provider.set_timeout(session.provider_sandbox_id, lease)
+                return session
+        raise Conflict(f"sandbox {sandbox_id!r} keeps changing; try again")
+
+    async def delete(self, caller: Caller, sandbox_id: str, user_id: str | None) -> Session:
+        """For good. In the queue, this is how to cancel. If the provider does not answer, it is ended later."""
+        for _ in range(TRIES):
+            session = await self.find(caller, sandbox_id, user_id)
+            with contextlib.suppress(Conflict):
+                return await self.end(session, "deleted by its user")
+        raise Conflict(f"sandbox {sandbox_id!r} keeps changing; try again")
+
+    async def end(self, session: Session, reason: str) -> Session:
+        """Delete it, whoever asked. Raises `Conflict` if it changed meanwhile."""
+        gone = self._ledger.event(session, EventType.DELETED, reason=reason)
+        nothing_there = session.status is Status.QUEUED and session.provider_sandbox_id is None
+        if nothing_there or session.status is Status.FAILED:
+            ended = await self._ledger.move(session, Status.DELETED, gone)
+        else:
+            if session.status is not Status.DELETING:
+                session = await self._ledger.move(session, Status.DELETING)
+            ended = session
+            if session.provider_sandbox_id is not None:  # else it is being started, and the starter will see
+                with contextlib.suppress(Unavailable):
+                    async with self._providers.calling(session.provider) as provider:
+                        await provider.kill(session.provider_sandbox_id)
+                    ended = await self._ledger.move(session, Status.DELETED, gone)
+        self._touched.pop(session.id, None)
+        self._queue.kick()
+        return ended
+
+    async def suspend(self, session: Session, reason: str) -> bool:
+        """Pause it, unless it is in use after all. Raises `Unavailable`, `ProviderRefused`."""
+        if self.is_in_use(session.id):
+            return False
+        session = await self._ledger.move(session, Status.PAUSING)
+        if self.is_in_use(session.id):  # somebody came between the look and the move
+            await self._ledger.move(session, Status.RUNNING)
+            return False
+        assert session.provider_sandbox_id is not None
+        try:
+            async with self._providers.calling(session.provider) as provider:
+                await provider.pause(session.provider_sandbox_id)
+        except SandboxGone as error:
+            await self.lost(session, str(error))
+            return False
+        except PlatformError as error:
+            await self._ledger.move(
+                session, Status.RUNNING, self._ledger.event(session, EventType.ERROR, message=str(error))
+            )
+            raise
+        await self._ledger.move(session, Status.PAUSED, self._ledger.event(session, EventType.PAUSED, reason=reason))
+        self._queue.kick()
+        return True
+
+    async def lost(self, session: Session, problem: str) -> None:
+        """The provider has it no more."""
+        told = self._ledger.event(session, EventType.ERROR, message=problem)
+        gone = self._ledger.event(session, EventType.DELETED, reason="lost at the provider")
+        with contextlib.suppress(Conflict):
+            await self._ledger.move(session, Status.DELETED, told, gone, problem=problem)
+        self._queue.kick()
+
+    # -- using it ---------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def using(
+        self, caller: Caller, sandbox_id: str, user_id: str | None = None, wait_s: float = WAIT_S
+    ) -> AsyncIterator[Use]:
+        """A running sandbox to act in, resumed if need be, and not paused for idleness meanwhile."""
+        session = await self.find(caller, sandbox_id, user_id)
+        self._in_use[session.id] += 1
+        try:
+            session = await self._settle(session, wait_s)
+            if session.status is not Status.RUNNING:
+                raise await self._still_waiting(session)
+            await self._touch(session.id)
+            yield Use(session, await self._way_in(session))
+        finally:
+            self._in_use[session.id] -= 1
+            if not self._in_use[session.id]:
+                del self._in_use[session.id]
+            await self._touch(session.id)
+
+    def is_in_use(self, session: str) -> bool:
+        return self._in_use[session] > 0
+
+    async def _way_in(self, session: Session) -> Box:
+        assert session.provider_sandbox_id is not None
+        try:
+            async with self._providers.calling(session.provider) as provider:
+                return await provider.connect(session.provider_sandbox_id, lease_s(session, self._ledger.clock()))
+        except SandboxGone as error:
+            await self.lost(session, str(error))
+            raise NotFound(f"sandbox {session.id!r} was ended at its provider; create a new one") from error
+
+    async def _touch(self, session: str) -> None:
+        now = time.monotonic()
+        if now - self._touched.get(session, -TOUCH_S) >= TOUCH_S:
+            self._touched[session] = now
+            await self._ledger.store.touch(session, self._ledger.clock())
+
+    async def _settle(self, session: Session, wait_s: float) -> Session:
+        """Wait until it runs, and ask for its resumption if it is paused; returns it as it is when time is up."""
+        deadline = time.monotonic() + wait_s
+        asked = False
+        while True:
+            watch = self._ledger.watch(session.id)
+            session = await self._ledger.store.get(session.id) or session
+            if session.status is Status.RUNNING:
+                return session
+            if session.status in (Status.DELETING, Status.DELETED, Status.FAILED):
+                raise self._queue.failure(session.id) or _over(session)
+            if session.status is Status.PAUSED:
+                if asked and (failure := self._queue.failure(session.id)):
+                    raise failure
+                asked = True
+                with contextlib.suppress(Conflict):
+                    await self._ledger.move(session, Status.QUEUED, queued_at=self._ledger.clock())
+                self._queue.kick()
+                continue
+            if session.status is Status.QUEUED and (problem := self._providers.problem(session.provider)):
+                await self._step_back(session, problem)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return session
+            await self._ledger.changed(watch, left)
+
+    async def _step_back(self, session: Session, problem: str) -> None:
+        """The provider is down, and somebody waits: tell them, and do nothing behind their back later."""
+        with contextlib.suppress(Conflict):
+            if session.provider_sandbox_id is not None:
+                await self._ledger.move(session, Status.PAUSED, queued_at=None)
+            else:
+                gone = self._ledger.event(session, EventType.DELETED, reason=problem)
+                told = self._ledger.event(session, EventType.ERROR, message=problem)
+                await self._ledger.move(session, Status.DELETED, told, gone, problem=problem)
+        self._providers.require(session.provider)  # raises with the time until the next attempt
+        raise Unavailable(problem, 1)
+
+    async def _still_waiting(self, session: Session) -> PlatformError:
+        place = await self.place(session)
+        where = f"position {place.position}: {place.reason}" if place and place.reason else session.status.value
+        return Busy(f"sandbox {session.id!r} is not ready yet ({where}); try again")
+
+    # -- planning ---------------------------------------------------------------------------------------------------
+
+    def _planned(self, user_id: str, order: Order) -> Session:
+        agents, now = self._defaults.agents, self._ledger.clock()
+        if order.agent_type is not None and order.agent_type not in agents:
+            known = ", ".join(sorted(agents)) or "none"
+            raise InvalidRequest(f"agent type {order.agent_type!r} is not in the configuration (known: {known})")
+        agent = agents[order.agent_type] if order.agent_type is not None else Agent()
+        name = order.provider or agent.provider or self._defaults.provider
+        if name not in self._providers.all:
+            known = ", ".join(sorted(self._providers.all))
+            raise InvalidRequest(f"provider {name!r} is not in the configuration (known: {known})")
+        provider = self._providers.all[name]
+        return Session(
+            id=f"sbx_{secrets.token_hex(16)}",
+            user_id=user_id,
+            session_id=order.session_id or f"ses_{secrets.token_hex(8)}",
+            status=Status.QUEUED,
+            provider=name,
+            template_id=order.template_id or agent.template or provider.template,
+            agent_type=order.agent_type,
+            timeout_s=order.timeout_s or agent.timeout_s or provider.timeout_s,
+            envs={**self._defaults.envs, **agent.envs, **order.envs},
+            metadata=dict(order.metadata),
+            created_at=now,
+            last_used_at=now,
+            queued_at=now,
+        )
+
+    async def _check_room(self, session: Session) -> None:
+        self._providers.require(session.provider)
+        own = await self._ledger.store.query(user_id=session.user_id, statuses=LIVING)
+        if len(own) >= self._limits.sessions_per_user:
+            raise Busy(f"this user has {len(own)} sandboxes already, paused ones too; delete one first")
+        queued = await self._ledger.store.query(statuses=[Status.QUEUED])
+        if len(queued) >= self._limits.queue_length:
+            raise Busy(f"{len(queued)} requests wait already; try again later")
+
+
+def _over(session: Session) -> PlatformError:
+    if session.status is Status.FAILED:
+        return Conflict(f"sandbox {session.id!r} failed to start: {session.problem}")
+    return NotFound(f"sandbox {session.id!r} was not found")

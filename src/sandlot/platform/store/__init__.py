@@ -1,0 +1,9 @@
+"""The platform's store: sessions, events, deliveries and keys in SQLite or PostgreSQL, behind the protocols of `ports`."""
+
+from sandlot.platform.store.database import Database
+from sandlot.platform.store.deliveries import SqlDeliveries
+from sandlot.platform.store.events import SqlEvents
+from sandlot.platform.store.keys import SqlKeys
+from sandlot.platform.store.sessions import SqlSessions
+
+__all__ = ["Database", "SqlDeliveries", "SqlEvents", "SqlKeys", "SqlSessions"]

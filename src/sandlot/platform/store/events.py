@@ -1,0 +1,68 @@
+"""The log of events in the database. It is only ever added to at the end; numbers are visible in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, func, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sandlot.platform.model import Event, EventType
+from sandlot.platform.store import records
+from sandlot.platform.store.database import Database
+from sandlot.platform.store.schema import deliveries, events
+
+Route = Callable[[Event], Sequence[str]]  # which webhooks an event goes to
+APPEND_LOCK = 0x5A4D12
+
+
+async def append(connection: AsyncConnection, route: Route, happened: Sequence[Event]) -> None:
+    """Add events and what webhooks must be told of them, in the transaction of what they are about."""
+    if not happened:
+        return
+    if connection.dialect.name == "postgresql":
+        # Numbers are drawn before they are committed: without turns, a reader could pass one that shows up later.
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPEND_LOCK})
+    for event in happened:
+        added = await connection.execute(insert(events).returning(events.c.id), records.event_row(event))
+        number = added.scalar_one()
+        rows = [{"webhook": w, "event_id": number, "attempts": 0, "next_at": event.at} for w in route(event)]
+        if rows:
+            await connection.execute(insert(deliveries), rows)
+
+
+class SqlEvents:
+    def __init__(self, database: Database, route: Route = lambda _: ()) -> None:
+        self._database, self._route = database, route
+
+    async def append(self, *happened: Event) -> None:
+        async with self._database.write("log an event") as connection:
+            await append(connection, self._route, happened)
+
+    async def last_id(self) -> int:
+        async with self._database.read("read the event log") as connection:
+            return int((await connection.execute(select(func.coalesce(func.max(events.c.id), 0)))).scalar_one())
+
+    async def after(
+        self,
+        cursor: int,
+        limit: int,
+        *,
+        user_id: str | None = None,
+        sandbox_id: str | None = None,
+        session_id: str | None = None,
+        types: Collection[EventType] | None = None,
+    ) -> Sequence[Event]:
+        conditions: list[ColumnElement[bool]] = [events.c.id > cursor]
+        named = ((events.c.user_id, user_id), (events.c.sandbox_id, sandbox_id), (events.c.session_id, session_id))
+        conditions += [column == value for column, value in named if value is not None]
+        if types is not None:
+            conditions.append(events.c.type.in_(sorted(kind.value for kind in types)))
+        query = select(events).where(*conditions).order_by(events.c.id).limit(limit)
+        async with self._database.read("read the event log") as connection:
+            return [records.event(row) for row in (await connection.execute(query)).mappings()]
+
+    async def purge(self, before: datetime) -> int:
+        async with self._database.write("forget old events") as connection:
+            return (await connection.execute(delete(events).where(events.c.at < before))).rowcount

@@ -1,0 +1,1 @@
+"""The steps that bring the platform's tables to this version."""

@@ -1,0 +1,58 @@
+"""Rows and records: how each record of `model` is written to a row and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
+
+from sandlot.platform.model import Event, EventType, Key, Scope, Session, Status
+
+Row = Mapping[Any, Any]
+
+
+def _values(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def session(row: Row) -> Session:
+    known = {field.name: row[field.name] for field in fields(Session)}
+    return Session(
+        **{
+            **known,
+            "status": Status(row["status"]),
+            "envs": MappingProxyType(dict(row["envs"])),
+            "metadata": MappingProxyType(dict(row["metadata"])),
+        }
+    )
+
+
+def session_row(record: Session) -> dict[str, Any]:
+    return {
+        **_values(record),
+        "status": record.status.value,
+        "envs": dict(record.envs),
+        "metadata": dict(record.metadata),
+        "live_key": record.live_key,
+    }
+
+
+def event(row: Row) -> Event:
+    known = {field.name: row[field.name] for field in fields(Event)}
+    return Event(**{**known, "type": EventType(row["type"]), "data": MappingProxyType(dict(row["data"]))})
+
+
+def event_row(record: Event) -> dict[str, Any]:
+    values = {**_values(record), "type": record.type.value, "data": dict(record.data)}
+    del values["id"]
+    return values
+
+
+def key(row: Row) -> Key:
+    known = {field.name: row[field.name] for field in fields(Key)}
+    return Key(**{**known, "scopes": frozenset(Scope(scope) for scope in row["scopes"])})
+
+
+def key_row(record: Key) -> dict[str, Any]:
+    return {**_values(record), "scopes": sorted(scope.value for scope in record.scopes)}

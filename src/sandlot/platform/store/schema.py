@@ -1,0 +1,91 @@
+"""The platform's tables as the code of this version expects them. `migrations/` brings a database here."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, String, Table
+
+from sandlot.platform.store.columns import Json, Number, UtcTime
+
+REVISION = "p0001"  # the newest migration
+VERSION_TABLE = "platform_alembic_version"
+
+metadata = MetaData()
+
+facts = Table(
+    "platform_facts",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("value", String, nullable=False),
+)
+
+keys = Table(
+    "platform_keys",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String),
+    Column("name", String, nullable=False),
+    Column("scopes", Json, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("hint", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("revoked_at", UtcTime),
+    Index("platform_keys_digest", "digest", unique=True),
+)
+
+sessions = Table(
+    "platform_sessions",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("live_key", String),
+    Column("status", String, nullable=False),
+    Column("provider", String, nullable=False),
+    Column("timeout_s", Integer, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("last_used_at", UtcTime, nullable=False),
+    Column("template_id", String),
+    Column("agent_type", String),
+    Column("provider_sandbox_id", String),
+    Column("envs", Json, nullable=False),
+    Column("metadata", Json, nullable=False),
+    Column("queued_at", UtcTime),
+    Column("started_at", UtcTime),
+    Column("expires_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("problem", String),
+    Column("revision", Integer, nullable=False),
+    Index("platform_sessions_live", "live_key", unique=True),
+    Index("platform_sessions_list", "user_id", "created_at", "id"),
+    Index("platform_sessions_status", "status"),
+)
+
+events = Table(
+    "platform_events",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("type", String, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("user_id", String, nullable=False),
+    Column("sandbox_id", String, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("data", Json, nullable=False),
+    Index("platform_events_user", "user_id", "id"),
+    Index("platform_events_sandbox", "sandbox_id", "id"),
+    Index("platform_events_at", "at"),
+    sqlite_autoincrement=True,  # a number is never used twice, not even when the newest events were purged
+)
+
+deliveries = Table(
+    "platform_deliveries",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("webhook", String, nullable=False),
+    Column("event_id", Number, ForeignKey("platform_events.id", ondelete="CASCADE"), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", UtcTime),  # empty: given up
+    Column("problem", String),
+    Index("platform_deliveries_due", "next_at", "id"),
+    Index("platform_deliveries_event", "event_id"),
+    sqlite_autoincrement=True,
+)

@@ -21,10 +21,10 @@ class ServerUnavailable(Exception):
 
 
 @contextlib.contextmanager
-def running(runtime: str) -> Iterator[dict[str, str]]:
+def running(runtime: str, **settings: str) -> Iterator[dict[str, str]]:
     """Start a server of its own with this runtime and yield what `./sandlot env` tells clients."""
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-bench-", dir="/var/tmp"))
-    environment = _environment(runtime, data_dir)
+    environment = _environment(runtime, data_dir) | {f"SANDLOT_{name.upper()}": text for name, text in settings.items()}
     try:
         _sandlot(environment, "up", "--detach")
         try:

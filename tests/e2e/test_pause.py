@@ -334,6 +334,7 @@ def test_the_disk_that_states_take_is_shown_and_bounded(start: Callable[..., Ser
     assert sandbox.pause() is True
 
 
+@pytest.mark.timeout(400)
 def test_a_server_killed_in_the_middle_of_pauses_resumes_snapshots_and_forks_loses_nothing(
     start: Callable[..., Server],
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.conftest import in_pristine
 from tests.e2e.crashes import Crashes
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "50"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -12,6 +13,14 @@ from tests.e2e.server import Server
 
 RUNTIMES = ("container", "gvisor")
 Start = Callable[..., Server]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ends_in_order() -> Iterator[None]:
+    """Servers are taken down also when the whole run is told to stop."""
+    former = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("told to stop", 143))
+    yield
+    signal.signal(signal.SIGTERM, former)
 
 
 @pytest.fixture(scope="session", params=RUNTIMES)

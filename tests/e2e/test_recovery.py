@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,19 +17,26 @@ import pytest
 from e2b import AsyncSandbox, Sandbox
 from e2b.exceptions import AuthenticationException, SandboxException
 from tests.e2e import leaks
-from tests.e2e.conftest import Start
+from tests.e2e.conftest import Start, in_pristine
 from tests.e2e.server import Server, until
 
 pytestmark = pytest.mark.timeout(240)
 COUNTER = "n=0; while :; do n=$((n+1)); echo $n > /tmp/count; sleep 0.05; done"
 
 
+@pytest.fixture(scope="module")
+def mortal(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that is killed again and again, and started again."""
+    with in_pristine(tmp_path_factory, runtime) as server:
+        yield server
+
+
 def count(sandbox: Sandbox) -> int:
     return int(sandbox.files.read("/tmp/count").strip() or 0)
 
 
-def test_sandboxes_outlive_a_server_that_is_killed(start: Start, runtime: str) -> None:
-    server = start()
+def test_sandboxes_outlive_a_server_that_is_killed(mortal: Server) -> None:
+    server = mortal
     sandboxes = [server.create(timeout=300, metadata={"n": str(n)}, envs={"KEPT": "yes"}) for n in range(3)]
     handle = sandboxes[0].commands.run(COUNTER, background=True, timeout=0)
     until(lambda: sandboxes[0].files.exists("/tmp/count"))
@@ -49,20 +57,20 @@ def test_sandboxes_outlive_a_server_that_is_killed(start: Start, runtime: str) -
     until(lambda: not leaks.traces(server.data_dir), what="the end of every trace")
 
 
-def test_deadlines_hold_while_no_server_runs(start: Start) -> None:
-    server = start()
+def test_deadlines_hold_while_no_server_runs(mortal: Server) -> None:
+    server = mortal
     brief, lasting = server.create(timeout=3), server.create(timeout=300)
     brief_end = brief.get_info().end_at
     server.kill_9()
     until(lambda: datetime.now(UTC) > brief_end, what="its time to pass")
     server.up()
     until(lambda: server.running() == [lasting.sandbox_id], 10)
-    assert brief.is_running() is False and lasting.is_running() is True
+    assert brief.is_running() is False and lasting.kill() is True
     until(lambda: not any(brief.sandbox_id in trace for trace in leaks.traces(server.data_dir)))
 
 
-def test_a_sandbox_that_died_meanwhile_is_not_listed(start: Start) -> None:
-    server = start()
+def test_a_sandbox_that_died_meanwhile_is_not_listed(mortal: Server) -> None:
+    server = mortal
     dead, alive = server.create(timeout=300), server.create(timeout=300)
     group = next(Path("/sys/fs/cgroup").glob(f"**/sandlot-*/{dead.sandbox_id}"))
     server.kill_9()
@@ -70,7 +78,7 @@ def test_a_sandbox_that_died_meanwhile_is_not_listed(start: Start) -> None:
     server.up()
     assert server.running() == [alive.sandbox_id]
     assert dead.is_running() is False
-    assert alive.commands.run("echo here").stdout == "here\n"
+    assert alive.commands.run("echo here").stdout == "here\n" and alive.kill() is True
 
 
 def end_group(group: Path, sandbox_id: str) -> None:
@@ -95,8 +103,8 @@ def procs(group: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_server_killed_amid_creates_leaves_nothing_half_made(start: Start, seed: int) -> None:
-    server = start()
+def test_a_server_killed_amid_creates_leaves_nothing_half_made(mortal: Server, seed: int) -> None:
+    server = mortal
     answered: list[str] = []
 
     def create() -> None:
@@ -123,8 +131,8 @@ def test_a_server_killed_amid_creates_leaves_nothing_half_made(start: Start, see
     until(lambda: not leaks.traces(server.data_dir), what="the end of every trace")
 
 
-async def test_cycles_of_create_and_kill_leave_nothing(start: Start, runtime: str) -> None:
-    server = start()
+async def test_cycles_of_create_and_kill_leave_nothing(mortal: Server, runtime: str) -> None:
+    server = mortal
     cycles = {"container": 100, "gvisor": 30}[runtime]
 
     async def cycle() -> None:
@@ -168,17 +176,16 @@ def children(server: Server) -> list[str]:
     return found
 
 
-def test_two_servers_do_not_see_each_other(start: Start) -> None:
-    one, two = start(), start()
-    here, there = one.create(), two.create()
-    assert one.running() == [here.sandbox_id] and two.running() == [there.sandbox_id]
-    with pytest.raises(SandboxException):
-        Sandbox.connect(here.sandbox_id, **two.sdk)
-    with pytest.raises(AuthenticationException):
-        one.create(api_key=two.key)
-    two.down()
-    assert not leaks.owned(two.data_dir)
-    assert here.commands.run("echo still here").stdout == "still here\n"
+def test_two_servers_do_not_see_each_other(container_server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
+    one = container_server
+    with in_pristine(tmp_path_factory, "container") as two:
+        here, there = one.create(), two.create()
+        assert here.sandbox_id in one.running() and two.running() == [there.sandbox_id]
+        with pytest.raises(SandboxException):
+            Sandbox.connect(here.sandbox_id, **two.sdk)
+        with pytest.raises(AuthenticationException):
+            one.create(api_key=two.key)
+    assert here.commands.run("echo still here").stdout == "still here\n" and here.kill() is True
 
 
 def test_down_ends_sandboxes_unless_they_are_to_be_kept(start: Start) -> None:

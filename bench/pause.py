@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 from e2b import Sandbox
@@ -185,7 +186,7 @@ def measure(contestants: dict[str, Makes], samples: Samples, seed: int) -> None:
             taken[f"resume to first command {mb} MB"].append(_ms(box.resume))
             for count in FORKS:
                 if mb * count <= 2048:  # ten times a gigabyte measures the machine's swap, not us
-                    taken[f"fork of {count}, {mb} MB"].append(_ms(lambda count=count: box.fork(count)))  # type: ignore[misc]
+                    taken[f"fork of {count}, {mb} MB"].append(_ms(partial(box.fork, count)))
                     box.tidy()
         finally:
             box.kill()

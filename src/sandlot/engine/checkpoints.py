@@ -74,21 +74,22 @@ class Checkpoints:
 
     def get(self, name: str) -> Checkpoint | None:
         found = self._read(name)
-        return _checkpoint(found) if found else None
+        return found[0] if found else None
 
     def open(self, name: str) -> tuple[Checkpoint, Path]:
         """The facts and the directory of a state that is whole. Raises `Unavailable`."""
-        facts = self._read(name)
-        if facts is None:
+        found = self._read(name)
+        if found is None:
             raise StateUnusable(
                 f"the saved state of {name} is missing or unreadable on this host; it cannot be started again"
             )
         state = self._directory / name / STATE
-        if _sizes(state) != facts["files"]:
+        facts, files = found
+        if _sizes(state) != files:
             raise StateUnusable(
                 f"the saved state of {name} is damaged: files are missing or cut short; it cannot be started again"
             )
-        return _checkpoint(facts), state
+        return facts, state
 
     def all(self) -> Mapping[str, Checkpoint]:
         names = (path.name for path in self._directory.iterdir() if not path.name.startswith("."))
@@ -109,12 +110,13 @@ class Checkpoints:
             return
         await processes.to_the_end(asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True))
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str) -> tuple[Checkpoint, Mapping[str, int]] | None:
+        """The facts and the sizes of the files. What another version of this program left out or added is no obstacle."""
         try:
             found = json.loads((self._directory / name / FACTS).read_text())
-        except (OSError, ValueError):
+            return _checkpoint(found), found["files"]
+        except (OSError, ValueError, TypeError, KeyError):
             return None
-        return found if isinstance(found, dict) else None
 
 
 def _as_json(facts: Checkpoint, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def _as_json(facts: Checkpoint, sizes: Mapping[str, int]) -> dict[str, Any]:
 
 def _checkpoint(values: Mapping[str, Any]) -> Checkpoint:
     return Checkpoint(
-        **{name: value for name, value in values.items() if name not in ("files", *_CONVERTED)},
+        **{name: values[name] for name in Checkpoint.__dataclass_fields__ if name in values and name not in _CONVERTED},
         mode=PauseMode(values["mode"]),
         layers=tuple(values["layers"]),
         resources=Resources(**values["resources"]),

@@ -11,7 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from interpreter.cells import Cell
-from interpreter.contexts import BadRequest, Context, Contexts, UnknownContext
+from interpreter.contexts import BadRequest, Context, Contexts, OutOfRoom, UnknownContext
+from interpreter.memory import Guard
 from interpreter.outputs import KEEPALIVE, encode
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ async def serve(contexts: Contexts, *, host: str, port: int, boot: Sequence[str]
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     loop.add_signal_handler(signal.SIGCHLD, contexts.reap)
+    guard = asyncio.create_task(Guard(contexts.busy_kernels).watch())
     await asyncio.gather(*(_boot(contexts, name) for name in boot))
     runner = web.AppRunner(application(contexts), handler_cancellation=True, access_log=None)
     await runner.setup()
@@ -43,6 +45,7 @@ async def serve(contexts: Contexts, *, host: str, port: int, boot: Sequence[str]
         print(f"listening on {runner.addresses[0][1]}", flush=True)
         await ending.wait()
     finally:
+        guard.cancel()
         await contexts.close()
         await runner.cleanup()
 
@@ -85,6 +88,8 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         return web.Response(status=404, text=str(error))
     except BadRequest as error:
         return web.Response(status=400, text=str(error))
+    except OutOfRoom as error:
+        return web.Response(status=507, text=str(error))
     except web.HTTPException:
         raise
     except Exception as error:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from interpreter import memory
 from interpreter.cells import Cell, lines
 from interpreter.environment import SandboxEnvironment
 from interpreter.kernel import Kernel, KernelDied, explain
@@ -16,6 +18,7 @@ from interpreter.outputs import failure
 
 log = logging.getLogger(__name__)
 INTERRUPT_GRACE_S = 3.0
+STARTS_AT_ONCE = 4
 
 
 class UnknownContext(LookupError):
@@ -26,6 +29,10 @@ class BadRequest(ValueError):
     """What was asked for cannot be had: a language that is not installed, a directory that does not exist."""
 
 
+class OutOfRoom(RuntimeError):
+    """The sandbox has no memory for another kernel."""
+
+
 class Context:
     def __init__(self, language: Language, cwd: str, state: Path, environment: SandboxEnvironment) -> None:
         self.id = str(uuid.uuid4())
@@ -34,7 +41,7 @@ class Context:
         self._state = state
         self._environment = environment
         self._turn = asyncio.Lock()  # a cell, a restart: one after the other
-        self._kernel: Kernel | None = None
+        self.kernel: Kernel | None = None
         self._running: Cell | None = None
         self._ending: tuple[str, str] | None = None  # why we end the kernel ourselves, for the cell that runs
         self._known: Mapping[str, str] = {}  # the sandbox's variables, as this kernel has them
@@ -49,15 +56,19 @@ class Context:
         """The cell runs when it is its turn."""
         self._spawn(self._serve(cell))
 
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
     def reap(self) -> None:
-        if self._kernel is not None:
-            self._kernel.reap()
+        if self.kernel is not None:
+            self.kernel.reap()
 
     async def abandon(self, cell: Cell) -> None:
         """The client is gone: a cell that waits is dropped, a cell that runs is interrupted."""
         await cell.abandon()
-        if self._running is cell and self._kernel is not None and not cell.done.is_set():
-            self._spawn(self._interrupt(cell, self._kernel))
+        if self._running is cell and self.kernel is not None and not cell.done.is_set():
+            self._spawn(self._interrupt(cell, self.kernel))
 
     async def _interrupt(self, cell: Cell, kernel: Kernel) -> None:
         if kernel.language.interruptible:
@@ -78,19 +89,19 @@ class Context:
     async def remove(self) -> None:
         await self._end_kernel("ContextRemoved", "The context was removed while the cell ran")
         async with self._turn:
-            if self._kernel is not None:
-                await self._kernel.stop()
+            if self.kernel is not None:
+                await self.kernel.stop()
 
     async def _end_kernel(self, name: str, value: str) -> None:
         self._ending = (name, value)
-        if self._kernel is not None:
-            self._kernel.kill()
+        if self.kernel is not None:
+            self.kernel.kill()
             if self._running is None:
                 async with self._turn:
                     await self._drop_kernel()
 
     async def _drop_kernel(self) -> None:
-        kernel, self._kernel = self._kernel, None
+        kernel, self.kernel = self.kernel, None
         self._known, self._known_for = {}, None
         if kernel is not None:
             await kernel.stop()
@@ -133,13 +144,13 @@ class Context:
 
     async def _ready(self) -> Kernel:
         """The kernel, a new one if there is none or if it died since the last cell."""
-        if self._kernel is not None and not self._kernel.alive:
+        if self.kernel is not None and not self.kernel.alive:
             await self._drop_kernel()
-        if self._kernel is None:
+        if self.kernel is None:
             kernel = Kernel(self.language, self.cwd, self._state)
             await kernel.start()
-            self._kernel = kernel
-        return self._kernel
+            self.kernel = kernel
+        return self.kernel
 
     async def _meet_sandbox(self, kernel: Kernel, token: str | None) -> None:
         """Give the kernel the variables of the sandbox it is in. A saved state can wake up in many sandboxes."""
@@ -152,8 +163,8 @@ class Context:
         await kernel.run_quietly(self.language.assign({**found, **gone}))
         self._known, self._known_for = found, (token,)
 
-    def _spawn(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -171,8 +182,9 @@ class Contexts:
         self._all: dict[str, Context] = {}
         self._defaults: dict[str, str] = {}
         self._making_default: dict[str, asyncio.Lock] = {}
+        self._starting = asyncio.Semaphore(STARTS_AT_ONCE)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Context]:
         return iter(list(self._all.values()))
 
     def get(self, context_id: str) -> Context:
@@ -190,7 +202,10 @@ class Contexts:
         if not Path(where).is_dir():
             raise BadRequest(f"The working directory {where!r} does not exist. Create it first")
         context = Context(self._languages[name], where, self._state, self._environment)
-        await context.start()
+        async with self._starting:
+            if not memory.has_room():
+                raise OutOfRoom("The sandbox has no memory for another context. Remove one, or use a larger template")
+            await context.start()
         self._all[context.id] = context
         return context
 
@@ -211,6 +226,9 @@ class Contexts:
     def reap(self) -> None:
         for context in self:
             context.reap()
+
+    def busy_kernels(self) -> list[Kernel]:
+        return [context.kernel for context in self if context.kernel is not None and context.is_running]
 
     async def close(self) -> None:
         removed = [context.remove() for context in self]

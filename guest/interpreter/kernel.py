@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from interpreter.outputs import Message
 log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
+ASK_AGAIN_S = 0.1
 QUIET_LIMIT_S = 30.0  # for code of ours that shows nothing
 STRAGGLER_LIMIT_S = 10.0  # between the reply to a cell and the report that it is done, which take different ways
 LAST_WORDS_S = 0.1  # what a kernel printed before it died is still on its way
@@ -60,18 +62,19 @@ class Kernel:
         self._manager = AsyncKernelManager(
             kernel_name=language.name,
             kernel_spec_manager=_Specs(language),
+            context=_sockets(),
             transport=language.transport,
             connection_file=str(state / f"{uuid.uuid4().hex[:12]}.json"),
         )
         self._inbox = Inbox(self._hold, self._release)
         self._wanted: set[str] = set()  # requests whose messages somebody waits for
         self._readers: list[asyncio.Task[None]] = []
-        self._kills_before = 0
+        self._kills_before: int | None = None
+        self._ended_for_memory = False
         self._dead = False
 
     async def start(self) -> None:
         """Up and ready for cells; raises KernelDied or TimeoutError, and then nothing is left."""
-        self._kills_before = memory.kills()
         environment = {**os.environ, **self.language.environment}
         try:
             await self._manager.start_kernel(
@@ -79,13 +82,11 @@ class Kernel:
             )
             self._client = self._manager.client()
             self._client.start_channels(hb=False)
-            # Whatever the kernel sends is taken from it at once: a publisher drops what a full queue does not take.
-            self._client.iopub_channel.socket.setsockopt(zmq.RCVHWM, 0)
-            await self._first_answer()
             self._readers = [
                 asyncio.create_task(self._read(channel.socket))
                 for channel in (self._client.iopub_channel, self._client.shell_channel)
             ]
+            await self._first_answer()
             if self.language.setup:
                 await self.run_quietly(self.language.setup)
         except BaseException:
@@ -94,17 +95,21 @@ class Kernel:
 
     async def _first_answer(self) -> None:
         """Ask until the kernel answers and is heard on the channel of outputs."""
-        deadline = asyncio.get_running_loop().time() + START_LIMIT_S
-        shell, outputs = self._client.shell_channel, self._client.iopub_channel
-        answered = heard = False
-        while not (answered and heard):
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + START_LIMIT_S
+        missing = {"kernel_info_reply", "status"}
+        while missing:
             if not await self._manager.is_alive():
                 raise self._death()
-            if asyncio.get_running_loop().time() > deadline:
+            if clock() > deadline:
                 raise TimeoutError(f"the {self.language.name} kernel did not answer within {START_LIMIT_S:.0f} s")
-            self._client.kernel_info()
-            answered = await _drain(shell) or answered
-            heard = await _drain(outputs) or heard
+            self._wanted = self._wanted | {self._client.kernel_info()}
+            self._client.shell_channel.socket.get(zmq.EVENTS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_AGAIN_S):
+                    while missing:
+                        missing.discard((await self._inbox.get())["msg_type"])
+        self._wanted = set()
 
     @property
     def alive(self) -> bool:
@@ -123,10 +128,22 @@ class Kernel:
 
     def _death(self) -> KernelDied:
         status = self._process.returncode if self._process is not None else None
-        return KernelDied(status, out_of_memory=status == -signal.SIGKILL and memory.kills() > self._kills_before)
+        seen = status == -signal.SIGKILL and (memory.kills() or 0) > (self._kills_before or 0)
+        return KernelDied(status, out_of_memory=seen or self._ended_for_memory)
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return int(process.pid) if process is not None else None
+
+    def end_for_memory(self) -> None:
+        """With all that it started: one of them may be what fills the memory."""
+        self._ended_for_memory = True
+        self._signal_group(signal.SIGKILL)
 
     async def run(self, code: str) -> AsyncIterator[Message]:
         """Messages of a cell, its `execute_reply` last; raises KernelDied."""
+        self._kills_before = memory.kills()
         request = self._send(code, silent=False)
         try:
             reply = None
@@ -158,6 +175,8 @@ class Kernel:
         request: str = self._client.execute(
             code, silent=silent, store_history=not silent, allow_stdin=False, stop_on_error=False
         )
+        # jupyter_client sends past the asyncio side of the socket, which may then miss that a reply came; asking wakes it.
+        self._client.shell_channel.socket.get(zmq.EVENTS)
         if not self._wanted:
             self._inbox.clear()
         self._wanted = self._wanted | {request}
@@ -171,7 +190,7 @@ class Kernel:
             try:
                 message = await asyncio.wait_for(self._inbox.get(), limit)
             except TimeoutError:
-                log.warning("a %s kernel never said that it was done", self.language.name)
+                log.warning("a %s kernel never said that it was done; missing: %s", self.language.name, missing)
                 return
             request = message["parent_header"]["msg_id"]
             if message["msg_type"] == "execute_reply":
@@ -230,13 +249,16 @@ class Kernel:
     def interrupt(self) -> None:
         """As Ctrl-C: to the kernel and the programs it started."""
         self._release()
-        process = self._process
-        if process is not None and process.poll() is None and process.pid > 1:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGINT)
+        self._signal_group(signal.SIGINT)
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None and process.poll() is None and process.pid > 1:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
 
     def _signal(self, number: signal.Signals) -> None:
         process = self._process
@@ -258,27 +280,26 @@ class Kernel:
         self._manager.cleanup_connection_file()
 
 
-async def _drain(channel: Any) -> bool:
-    """Whether anything arrived within a moment."""
-    if not await channel.socket.poll(50):
-        return False
-    while await channel.socket.poll(0):
-        await channel.socket.recv_multipart()
-    return True
+@functools.cache
+def _sockets() -> zmq.asyncio.Context:
+    """Whatever a kernel sends is taken from it at once: a publisher drops what a full queue does not take."""
+    context = zmq.asyncio.Context()
+    context.setsockopt(zmq.RCVHWM, 0)
+    return context
 
 
 def _die_with_parent() -> None:
     """Runs in the child: no kernel outlives a server that was killed, and kernels go first when memory runs out."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
-        score.write("500")
+        score.write("1000")
 
 
 def explain(death: KernelDied, language: str) -> tuple[str, str]:
     """Name and text of the error that the cell ends with."""
     after = "Its variables are lost; the context has a new kernel."
-    if death.out_of_memory or (death.status == -signal.SIGKILL and memory.is_scarce()):
-        limit = memory.total_mb()
+    if death.out_of_memory:
+        limit = memory.limit_mb()
         size = f" ({limit} MiB)" if limit else ""
         return "OutOfMemory", f"The {language} kernel was killed because the sandbox ran out of memory{size}. {after}"
     if death.status is not None and death.status < 0:

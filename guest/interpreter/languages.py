@@ -72,7 +72,7 @@ def _assign_python(variables: Variables) -> str:
 def _bash(python: str) -> Language:
     return Language(
         name="bash",
-        argv=(python, "-P", "-m", "bash_kernel", "-f", "{connection_file}"),
+        argv=(python, "-P", str(KERNELS / "bash_start.py"), "-f", "{connection_file}"),
         assign=_assign_bash,
         environment={"TERM": "dumb"},
     )

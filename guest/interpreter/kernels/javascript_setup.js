@@ -1,30 +1,69 @@
-// Runs unseen in every new Deno kernel: gives cells what Node programs expect, and the server a way to know that all
-// output has arrived.
+// Runs unseen in every new Deno kernel: gives cells what Node programs expect, sends output in pieces of a sensible size,
+// and gives the server a way to know that all output has arrived.
 await (async () => {
   const { createRequire } = await import("node:module");
+  const { Console } = await import("node:console");
+  const { Writable } = await import("node:stream");
   const { broadcast } = Deno.jupyter;
-  const print = console.log.bind(console);
-  const stream = (name) => (chunk, encoding, done) => {
-    const text = typeof chunk === "string" ? chunk : new TextDecoder().decode(chunk);
-    (name === "stdout" ? writeOut : writeError)(text);
+  const PIECE = 65536; // characters
+  const PAUSE = 20; // milliseconds: lines printed closer together than that travel together
+
+  // Whole lines go out at once, also while a cell never yields; Deno adds the newline. A line that is not finished can
+  // only be broadcast, which takes a turn of the event loop.
+  const print = { stdout: console.log.bind(console), stderr: console.error.bind(console) };
+  let sent = Promise.resolve();
+  const send = (name, text) => {
+    sent = sent.then(() => broadcast("stream", { name, text })).catch(() => undefined);
+  };
+
+  let waiting = ""; // text of one stream; the other one's is sent before anything is added
+  let stream = "stdout";
+  let last = 0;
+  let timer = 0;
+  const flush = (everything) => {
+    clearTimeout(timer);
+    timer = 0;
+    last = performance.now();
+    const end = waiting.lastIndexOf("\n");
+    if (end >= 0) print[stream](waiting.slice(0, end));
+    waiting = waiting.slice(end + 1);
+    if (!everything || !waiting) return;
+    send(stream, waiting);
+    waiting = "";
+  };
+  const write = (name, text) => {
+    if (name !== stream) flush(true);
+    stream = name;
+    waiting += text;
+    if (waiting.length >= PIECE || performance.now() - last > PAUSE) flush(false);
+    if (waiting && !timer) timer = setTimeout(flush, PAUSE, true);
+  };
+
+  const decoder = new TextDecoder();
+  const writer = (name) => (chunk, encoding, done) => {
+    write(name, typeof chunk === "string" ? chunk : decoder.decode(chunk));
     const callback = typeof encoding === "function" ? encoding : done;
     if (typeof callback === "function") queueMicrotask(() => callback());
     return true;
   };
-  const send = (name) => (text) => {
-    pending = pending.then(() => broadcast("stream", { name, text })).catch(() => undefined);
+  const sink = (name) => {
+    const target = new Writable();
+    target.write = writer(name);
+    return target;
   };
-  let pending = Promise.resolve();
-  const writeOut = send("stdout");
-  const writeError = send("stderr");
+  const output = new Console({ stdout: sink("stdout"), stderr: sink("stderr"), colorMode: false });
+  for (const name of ["log", "info", "debug", "warn", "error", "dir", "table", "trace", "group", "groupEnd", "time", "timeEnd", "timeLog", "count", "countReset", "assert"]) {
+    if (typeof output[name] === "function") console[name] = output[name].bind(output);
+  }
+  process.stdout.write = writer("stdout");
+  process.stderr.write = writer("stderr");
   globalThis.require ??= createRequire(`${process.cwd()}/`);
-  process.stdout.write = stream("stdout");
-  process.stderr.write = stream("stderr");
   Object.defineProperty(globalThis, Symbol.for("interpreter"), {
     value: {
       async flush(token) {
-        print(token);
-        await pending;
+        flush(true);
+        print.stdout(token);
+        await sent;
         await broadcast("display_data", { data: { "text/plain": token }, metadata: {}, transient: {} });
       },
     },

@@ -39,9 +39,10 @@ class TableFormatter(BaseFormatter):  # type: ignore[misc]  # untyped library
         pandas: Any = sys.modules.get("pandas")
         if pandas is None or not isinstance(value, getattr(pandas, "DataFrame", type(None))):
             return super().__call__(value)
-        if value.size > MAX_TABLE_CELLS:
+        table: Any = value
+        if table.size > MAX_TABLE_CELLS:
             return None
-        return {str(name): [_plain(item) for item in column] for name, column in value.to_dict(orient="list").items()}
+        return {str(name): [_plain(item) for item in column] for name, column in table.to_dict(orient="list").items()}
 
 
 def _plain(value: Any) -> Any:

@@ -6,10 +6,18 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import zmq
 from ipykernel.kernelapp import IPKernelApp
 from traitlets.config import Config
 
 HERE = Path(__file__).parent
+
+
+class KernelApp(IPKernelApp):  # type: ignore[misc]  # untyped library
+    def init_iopub(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        # A full queue would drop output. Ours is emptied at once, by a server that makes this process wait when it must.
+        context.setsockopt(zmq.SNDHWM, 0)
+        super().init_iopub(context)
 
 
 def main() -> None:
@@ -18,7 +26,7 @@ def main() -> None:
     config.InlineBackend.figure_formats = {"png"}
     config.HistoryManager.enabled = False  # a database on disk that nobody reads
     config.IPKernelApp.quiet = True
-    app = IPKernelApp.instance(config=config)
+    app = KernelApp.instance(config=config)
     app.initialize()
     load("python_formats").install(app.shell, charts=lambda: load("python_charts"))
     app.start()

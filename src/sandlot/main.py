@@ -53,6 +53,7 @@ from sandlot.engine.suspension import Suspension
 from sandlot.engine.sweeper import run_sweeper
 from sandlot.engine.workshop import LocalWorkshop
 from sandlot.settings import Settings
+from sandlot.together import Together, inner_door, together
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +86,9 @@ def instance_id(data_dir: Path) -> str:
 async def _serve(settings: Settings, progress: Progress) -> None:
     processes.watch_orphans()
     async with contextlib.AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(_engine(settings, progress))
-        await _listen(settings, engine)
+        platform = await stack.enter_async_context(together(settings))
+        engine = await stack.enter_async_context(_engine(settings, progress, platform))
+        await _listen(settings, engine, platform)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ class _Engine:
 
 
 @contextlib.asynccontextmanager
-async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engine]:
+async def _engine(settings: Settings, progress: Progress, platform: Together) -> AsyncIterator[_Engine]:
     """Everything behind the door, ready to serve: templates built, earlier sandboxes taken over."""
     async with contextlib.AsyncExitStack() as stack:
         database = Database.at(settings.data_dir, settings.database_url)
@@ -163,7 +165,7 @@ async def _engine(settings: Settings, progress: Progress) -> AsyncIterator[_Engi
             metrics=lambda: numbers.render(by_state, lambda: edge.open_connections(), node.saved_bytes),
         )
         edge = Edge(
-            telemetry.Watched(build_app(deps), numbers),
+            telemetry.Watched(platform.beside(build_app(deps)), numbers),
             Routes(lifecycle.find, running),
             relay=node.relay_port,
             wake=suspension.wake,
@@ -392,25 +394,36 @@ def _certificate(settings: Settings) -> tls.Certificate:
     )
 
 
-async def _listen(settings: Settings, engine: _Engine) -> None:
+async def _listen(settings: Settings, engine: _Engine, platform: Together) -> None:
     sock = _bind(settings)
     port = sock.getsockname()[1]
     certificate = _certificate(settings) if settings.domain else None
     config = build_config(engine.app, certificate=(certificate.chain, certificate.key) if certificate else None)
-    server = _Server(
-        config,
-        before_shutdown=engine.app.close,
-        on_listening=lambda: _announce(settings, port, certificate),
-    )
+
+    def listening() -> None:
+        _announce(settings, port, certificate)
+        if certificate is None:
+            platform.listening(port, is_plain=True)
+
+    async def cut() -> None:
+        await platform.close()
+        await engine.app.close()
+
+    server = _Server(config, before_shutdown=cut, on_listening=listening)
     loops = [
         asyncio.create_task(run_sweeper(engine.lifecycle, now, keep_ended=timedelta(hours=settings.keep_ended_hours))),
         asyncio.create_task(engine.reconciler.run()),
         asyncio.create_task(engine.history.run()),
+        asyncio.create_task(platform.run()),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(task, server))
     try:
-        await server.serve(sockets=[sock])
+        async with contextlib.AsyncExitStack() as inner:
+            if certificate is not None:
+                door = await inner.enter_async_context(inner_door(engine.app))
+                platform.listening(door, is_plain=False)
+            await server.serve(sockets=[sock])
     finally:
         (settings.data_dir / "server.json").unlink(missing_ok=True)
         for loop in loops:

@@ -30,6 +30,10 @@ class Settings(BaseSettings):
         None,
         description="PostgreSQL address (`postgresql://user:password@host/name`). Unset: SQLite in the data directory.",
     )
+    config: Path | None = Field(
+        None,
+        description="The platform's configuration (providers, limits, webhooks). Unset: `sandlot.toml` in the data directory, if there is one.",
+    )
     domain: str | None = Field(
         None,
         description="Serve sandbox ports at `https://{port}-{id}.{domain}` with TLS. Unset: plain HTTP, routed by headers.",
@@ -97,7 +101,7 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("data_dir", "cache_dir")
+    @field_validator("data_dir", "cache_dir", "config")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return value.expanduser().absolute() if value is not None else None

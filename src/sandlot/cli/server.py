@@ -180,10 +180,21 @@ def _already_up(chosen: Settings) -> instance.Facts | None:
     return None
 
 
+def _referenced(chosen: Settings) -> set[str]:
+    """Variables that the platform's configuration takes secrets from."""
+    path = chosen.config or chosen.data_dir / "sandlot.toml"
+    if not path.exists():
+        return set()
+    from sandlot.platform.configuration import variables
+
+    return variables(path)
+
+
 def _start(chosen: Settings, detach: bool) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-P", "-m", "sandlot", "serve"]
+    wanted = {*_PASSED, *_referenced(chosen)}
     environment = {
-        name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)
+        name: value for name, value in os.environ.items() if name in wanted or name.startswith(_PASSED_PREFIXES)
     }
     if not detach:
         argv += ["--with-parent", str(os.getpid())]

@@ -174,6 +174,7 @@ class _Follower:
         self._ledger, self._session, self._command, self._taker = ledger, session, command, taker
         self._batch: list[tuple[Channel, str]] = []
         self._batched = self._logged = 0
+        self._told = asyncio.Event()  # its start is in the log, so its output may follow
         self._turn = asyncio.Lock()  # batches reach the log in their order
         self._later: asyncio.Task[None] | None = None
 
@@ -187,12 +188,16 @@ class _Follower:
         )
         shown = self._command.command[:MOST_SHOWN]
         await self._log(EventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=self._command.cwd)
+        self._told.set()
         return running
 
     async def end(self, running: Running, timeout_s: float | None) -> tuple[int, bool]:
         """Its exit code, and whether it was ended for taking too long."""
         began, timed_out = time.monotonic(), False
         waiting = asyncio.ensure_future(running.wait())
+        waiting.add_done_callback(
+            lambda task: task.cancelled() or task.exception()
+        )  # seen, even if nobody waits any more
         try:
             done, _ = await asyncio.wait((waiting,), timeout=timeout_s)
             if not done:
@@ -234,6 +239,7 @@ class _Follower:
         await self._flush()
 
     async def _flush(self) -> None:
+        await self._told.wait()
         async with self._turn:
             await self._append(self._taken())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -13,6 +14,7 @@ from sandlot.platform.api import commands, errors, events, files, sandboxes
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.errors import Unauthorized, Unavailable
 
+Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"
 OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"})  # for these nobody needs a key
 MOST_JSON = 40 << 20
@@ -46,7 +48,7 @@ def build_app(deps: Deps) -> FastAPI:
 class Platform:
     """The door. Looks at the key before it reads anything else of a request."""
 
-    def __init__(self, deps: Deps, run: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, deps: Deps, run: Loops, close: Loops) -> None:
         self._app, self._access = build_app(deps), deps.access
         self._paths = OPEN | {
             route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)

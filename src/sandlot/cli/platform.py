@@ -1,0 +1,147 @@
+"""The commands about the platform: its keys, and starting it alone, against a provider elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from sandlot import __version__
+from sandlot.cli import output
+from sandlot.cli.options import Json, of_instance, settings
+from sandlot.cli.output import Failure
+
+if TYPE_CHECKING:
+    from sandlot.platform.access import Access
+    from sandlot.platform.model import Key
+
+T = TypeVar("T")
+# What the SDK would read behind the configuration's back.
+_AMBIENT = ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_DOMAIN", "E2B_DEBUG", "E2B_HTTP_VERSION")
+app = typer.Typer(no_args_is_help=True, help="The platform: users' keys, and starting it without an engine.")
+keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke keys of the platform's callers.")
+app.add_typer(keys, name="key")
+
+
+@app.command()
+@of_instance
+def serve() -> None:
+    """Serve the platform alone, in the foreground, with the providers of sandlot.toml (SANDLOT_CONFIG)."""
+    chosen = settings()
+    for name in _AMBIENT:
+        os.environ.pop(name, None)
+    from sandlot import telemetry
+
+    telemetry.configure_logging(chosen.log_level, chosen.log_format)
+    asyncio.run(_serve())
+
+
+async def _serve() -> None:
+    from sandlot.engine.api.server import build_server
+    from sandlot.platform import configuration
+    from sandlot.platform.assembly import Setup, platform
+    from sandlot.platform.store import Database
+    from sandlot.together import configuration_file
+
+    chosen = settings()
+    file = configuration_file(chosen)
+    if file is None:
+        raise Failure(f"there is no {chosen.data_dir}/sandlot.toml: it says which providers to use (see docs/how-to)")
+    setup = Setup(
+        configuration=configuration.load(file, has_engine=False),
+        database=Database.at(chosen.data_dir, chosen.database_url),
+        version=__version__,
+    )
+    async with platform(setup) as made:
+        server = build_server(made, host=chosen.host, port=chosen.port, before_shutdown=made.close)
+        loops = asyncio.ensure_future(made.run())
+        loops.add_done_callback(lambda _: setattr(server, "should_exit", True))
+        try:
+            await server.serve()
+        finally:
+            loops.cancel()
+            await asyncio.gather(loops, return_exceptions=True)
+
+
+@keys.command()
+@of_instance
+def create(
+    *,
+    user: Annotated[str | None, typer.Option(help="Whose key it is: it sees this user's sandboxes only.")] = None,
+    name: Annotated[str, typer.Option(help="What it is for; shown in lists.")] = "key",
+    scope: Annotated[list[str] | None, typer.Option(help="read, write, admin; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key and print it. It is shown this once: only its digest is kept."""
+    from sandlot.platform.model import Scope
+
+    try:
+        scopes = {Scope(one) for one in scope} if scope else {Scope.READ, Scope.WRITE}
+    except ValueError as error:
+        raise Failure(f"there is no such scope; there are {', '.join(Scope)}") from error
+    key, secret = _with_access(lambda access: access.create_key(name=name, user_id=user, scopes=scopes))
+    if as_json:
+        output.print_json({**_shown(key), "key": secret})
+        return
+    print(secret)
+    output.say(f"Key {key.id} ({user or 'admin'}). Keep it now: it cannot be shown again.")
+
+
+@keys.command("list")
+@of_instance
+def list_(*, as_json: Json = False) -> None:
+    """List keys: enough of each to recognise it."""
+
+    async def read(access: Access) -> list[Key]:
+        return [key for key in await access.keys() if key.revoked_at is None]
+
+    found = _with_access(read)
+    if as_json:
+        output.print_json([_shown(key) for key in found])
+        return
+    rows = [(key.id, key.user_id, key.name, ",".join(sorted(key.scopes)), key.hint, key.created_at) for key in found]
+    output.print_table(("id", "user", "name", "scopes", "key", "created"), rows, "No keys.")
+
+
+@keys.command()
+@of_instance
+def revoke(*, id: Annotated[str, typer.Argument(help="The key's id, as in `./sandlot platform key list`.")]) -> None:
+    """Make a key invalid. A running server may still accept it for a few seconds."""
+    _with_access(lambda access: access.revoke(id))
+    output.done(f"{id} is revoked")
+
+
+def _shown(key: Key) -> dict[str, Any]:
+    return {**{name: value for name, value in asdict(key).items() if name != "digest"}, "scopes": sorted(key.scopes)}
+
+
+def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
+    async def run() -> T:
+        async with _open() as access:
+            return await act(access)
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _open() -> AsyncIterator[Access]:
+    from sandlot.platform.access import Access
+    from sandlot.platform.store import Database, SqlKeys
+
+    chosen = settings()
+    place = chosen.data_dir
+    if chosen.database_url is None and not os.access(place if place.exists() else place.parent, os.W_OK | os.X_OK):
+        raise Failure(f"{place} belongs to another user; use sudo: sudo ./sandlot platform key ...")
+    place.mkdir(parents=True, exist_ok=True, mode=0o711)
+    database = Database.at(place, chosen.database_url)
+    try:
+        await database.migrate()
+        yield Access(store=SqlKeys(database), clock=lambda: datetime.now(UTC))
+    finally:
+        await database.close()

@@ -118,6 +118,11 @@ def get(settings: Settings, path: str) -> Any:
     return _ask(settings, path)[0]
 
 
+def send(settings: Settings, method: str, path: str, body: Any = None) -> Any:
+    """Change something through the API. Raises `Failure` with the server's own words."""
+    return _ask(settings, path, method=method, body=body)[0]
+
+
 def sandboxes(settings: Settings) -> list[dict[str, Any]]:
     """All sandboxes, page by page."""
     rows: list[dict[str, Any]] = []
@@ -144,12 +149,15 @@ def template_name(row: dict[str, Any]) -> str:
     return str(next(iter(row.get("names") or row.get("aliases") or []), row["templateID"]))
 
 
-def _ask(settings: Settings, path: str) -> tuple[Any, str | None]:
+def _ask(settings: Settings, path: str, *, method: str = "GET", body: Any = None) -> tuple[Any, str | None]:
     facts = running(settings)
-    request = urllib.request.Request(facts.url + path, headers={"X-API-KEY": api_key(settings)})
+    headers = {"X-API-KEY": api_key(settings), "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(facts.url + path, headers=headers, data=data, method=method)
     try:
         with _opener(facts).open(request, timeout=60) as answer:
-            return json.load(answer), answer.headers.get("x-next-token") or None
+            content = answer.read()
+            return json.loads(content) if content else None, answer.headers.get("x-next-token") or None
     except urllib.error.HTTPError as error:
         raise Failure(_message(error)) from error
     except (OSError, urllib.error.URLError) as error:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
 import typer
 
-from sandlot.cli import client, output
+from sandlot.cli import building, client, output, recipes
 from sandlot.cli.options import Json, of_instance, settings
 
 app = typer.Typer(no_args_is_help=True, help="What sandboxes can start from.")
@@ -35,3 +40,55 @@ def list_(*, as_json: Json = False) -> None:
         for row in rows
     ]
     output.print_table(("name", "id", "cpus", "memory", "started", "updated"), table, "No templates.")
+
+
+@app.command("build")
+@of_instance
+def build(
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The Dockerfile. Default: what e2b.toml names.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name, with a tag if you like: my-app:v2.")] = None,
+    stock: Annotated[
+        bool, typer.Option("--stock", help="Build a template that comes with Sandlot; all if none is named.")
+    ] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="With --stock: which ones.")] = None,
+    build_arg: Annotated[list[str] | None, typer.Option("--build-arg", help="Value of an ARG: NAME=value.")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="More tags for the build.")] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again.")] = False,
+    cpu_count: Annotated[int | None, typer.Option("--cpus", help="CPUs of its sandboxes.")] = None,
+    memory_mb: Annotated[int | None, typer.Option("--memory", help="Memory of its sandboxes, in MiB.")] = None,
+    start_cmd: Annotated[str | None, typer.Option(help="What runs in its sandboxes from the start.")] = None,
+    ready_cmd: Annotated[str | None, typer.Option(help="What succeeds when that is ready.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No build log.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Build a template from a Dockerfile, or one that comes with Sandlot."""
+    options = building.Options(build_args=build_arg or (), tags=tag or (), no_cache=no_cache, quiet=quiet)
+    if stock:
+        made = [building.build_stock(settings(), each, options) for each in names or recipes.stock_names()]
+    else:
+        recipe = recipes.of_directory(file, name)
+        recipe = replace(
+            recipe,
+            cpu_count=cpu_count or recipe.cpu_count,
+            memory_mb=memory_mb or recipe.memory_mb,
+            start_cmd=start_cmd or recipe.start_cmd,
+            ready_cmd=ready_cmd or recipe.ready_cmd,
+        )
+        made = [building.build(settings(), recipe, options)]
+    if as_json:
+        output.print_json(made)
+        return
+    for each in made:
+        output.done(f"{each['name']} is ready ({each['templateID']}, {each['seconds']} s)")
+
+
+@app.command("delete")
+@of_instance
+def delete(*, names: Annotated[list[str], typer.Argument(help="Names or ids.")]) -> None:
+    """Delete templates that no sandbox uses."""
+    for name in names:
+        client.send(settings(), "DELETE", f"/templates/{quote(name, safe='')}")
+        output.done(f"{name} deleted")

@@ -9,6 +9,8 @@ from sandlot.engine.images.registry import Registries
 from sandlot.engine.model import Image, RegistryLogin
 from sandlot.engine.ports import Output
 
+TEMPLATE_PREFIX = "sandlot-template/"  # FROM in a Dockerfile can name a template of this server too
+
 
 class ImageSources:
     def __init__(self, catalogue: Catalogue, registries: Registries, *, use_catalogue: str) -> None:
@@ -16,6 +18,9 @@ class ImageSources:
         self._catalogue, self._registries, self._use = catalogue, registries, use_catalogue
 
     async def find(self, ref: str, login: RegistryLogin | None, output: Output) -> Image:
+        if ref.startswith(TEMPLATE_PREFIX):
+            name = ref.removeprefix(TEMPLATE_PREFIX)
+            return Image(told=f"building on the template {name!r}", template=name)
         reference = parse_image(ref)
         entry = self._catalogue.find(reference)
         if entry is not None and self._use != "never" and (entry.own or self._use == "first"):

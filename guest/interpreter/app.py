@@ -12,7 +12,6 @@ from aiohttp import web
 
 from interpreter.cells import Cell
 from interpreter.contexts import BadRequest, Context, Contexts, OutOfRoom, UnknownContext
-from interpreter.memory import Guard
 from interpreter.outputs import KEEPALIVE, encode
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,6 @@ async def serve(contexts: Contexts, *, host: str, port: int, boot: Sequence[str]
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     loop.add_signal_handler(signal.SIGCHLD, contexts.reap)
-    guard = asyncio.create_task(Guard(contexts.busy_kernels).watch())
     await asyncio.gather(*(_boot(contexts, name) for name in boot))
     runner = web.AppRunner(application(contexts), handler_cancellation=True, access_log=None)
     await runner.setup()
@@ -45,7 +43,6 @@ async def serve(contexts: Contexts, *, host: str, port: int, boot: Sequence[str]
         print(f"listening on {runner.addresses[0][1]}", flush=True)
         await ending.wait()
     finally:
-        guard.cancel()
         await contexts.close()
         await runner.cleanup()
 

@@ -34,14 +34,17 @@ class OutOfRoom(RuntimeError):
 
 
 class Context:
-    def __init__(self, language: Language, cwd: str, state: Path, environment: SandboxEnvironment) -> None:
+    def __init__(
+        self, language: Language, cwd: str, *, state: Path, environment: SandboxEnvironment, guard: memory.Guard
+    ) -> None:
         self.id = str(uuid.uuid4())
         self.language = language
         self.cwd = cwd
         self._state = state
         self._environment = environment
+        self._guard = guard
         self._turn = asyncio.Lock()  # a cell, a restart: one after the other
-        self.kernel: Kernel | None = None
+        self._kernel: Kernel | None = None
         self._running: Cell | None = None
         self._ending: tuple[str, str] | None = None  # why we end the kernel ourselves, for the cell that runs
         self._known: Mapping[str, str] = {}  # the sandbox's variables, as this kernel has them
@@ -56,19 +59,15 @@ class Context:
         """The cell runs when it is its turn."""
         self._spawn(self._serve(cell))
 
-    @property
-    def is_running(self) -> bool:
-        return self._running is not None
-
     def reap(self) -> None:
-        if self.kernel is not None:
-            self.kernel.reap()
+        if self._kernel is not None:
+            self._kernel.reap()
 
     async def abandon(self, cell: Cell) -> None:
         """The client is gone: a cell that waits is dropped, a cell that runs is interrupted."""
         await cell.abandon()
-        if self._running is cell and self.kernel is not None and not cell.done.is_set():
-            self._spawn(self._interrupt(cell, self.kernel))
+        if self._running is cell and self._kernel is not None and not cell.done.is_set():
+            self._spawn(self._interrupt(cell, self._kernel))
 
     async def _interrupt(self, cell: Cell, kernel: Kernel) -> None:
         if kernel.language.interruptible:
@@ -89,19 +88,19 @@ class Context:
     async def remove(self) -> None:
         await self._end_kernel("ContextRemoved", "The context was removed while the cell ran")
         async with self._turn:
-            if self.kernel is not None:
-                await self.kernel.stop()
+            if self._kernel is not None:
+                await self._kernel.stop()
 
     async def _end_kernel(self, name: str, value: str) -> None:
         self._ending = (name, value)
-        if self.kernel is not None:
-            self.kernel.kill()
+        if self._kernel is not None:
+            self._kernel.kill()
             if self._running is None:
                 async with self._turn:
                     await self._drop_kernel()
 
     async def _drop_kernel(self) -> None:
-        kernel, self.kernel = self.kernel, None
+        kernel, self._kernel = self._kernel, None
         self._known, self._known_for = {}, None
         if kernel is not None:
             await kernel.stop()
@@ -127,8 +126,9 @@ class Context:
             if cell.is_abandoned:
                 return
             self._running = cell
-            async for line in lines(kernel, cell.code):
-                await cell.show(line)
+            with self._guard.watching(kernel):
+                async for line in lines(kernel, cell.code):
+                    await cell.show(line)
             await cell.end()
             if cell.env:
                 await kernel.run_quietly(self.language.assign({name: self._known.get(name) for name in cell.env}))
@@ -144,13 +144,13 @@ class Context:
 
     async def _ready(self) -> Kernel:
         """The kernel, a new one if there is none or if it died since the last cell."""
-        if self.kernel is not None and not self.kernel.alive:
+        if self._kernel is not None and not self._kernel.alive:
             await self._drop_kernel()
-        if self.kernel is None:
+        if self._kernel is None:
             kernel = Kernel(self.language, self.cwd, self._state)
             await kernel.start()
-            self.kernel = kernel
-        return self.kernel
+            self._kernel = kernel
+        return self._kernel
 
     async def _meet_sandbox(self, kernel: Kernel, token: str | None) -> None:
         """Give the kernel the variables of the sandbox it is in. A saved state can wake up in many sandboxes."""
@@ -179,6 +179,7 @@ class Contexts:
         self._environment = environment
         self._state = state
         self._workdir = str(workdir)
+        self._guard = memory.Guard()
         self._all: dict[str, Context] = {}
         self._defaults: dict[str, str] = {}
         self._making_default: dict[str, asyncio.Lock] = {}
@@ -201,7 +202,9 @@ class Contexts:
         where = cwd or self._workdir
         if not Path(where).is_dir():
             raise BadRequest(f"The working directory {where!r} does not exist. Create it first")
-        context = Context(self._languages[name], where, self._state, self._environment)
+        context = Context(
+            self._languages[name], where, state=self._state, environment=self._environment, guard=self._guard
+        )
         async with self._starting:
             if not memory.has_room():
                 raise OutOfRoom("The sandbox has no memory for another context. Remove one, or use a larger template")
@@ -226,9 +229,6 @@ class Contexts:
     def reap(self) -> None:
         for context in self:
             context.reap()
-
-    def busy_kernels(self) -> list[Kernel]:
-        return [context.kernel for context in self if context.kernel is not None and context.is_running]
 
     async def close(self) -> None:
         removed = [context.remove() for context in self]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -58,16 +59,29 @@ class Guard:
     """Where the host's kernel cannot pick one process (gVisor: all of the sandbox is one), memory that runs out ends the
     whole sandbox. The guard ends the largest kernel that runs a cell before that."""
 
-    def __init__(self, busy: Callable[[], Sequence[Victim]]) -> None:
-        self._busy = busy
+    def __init__(self) -> None:
+        self._is_needed = kills() is None
+        self._busy: list[Victim] = []
+        self._watch: asyncio.Task[None] | None = None
 
-    async def watch(self) -> None:
-        if kills() is not None:
-            return
+    @contextlib.contextmanager
+    def watching(self, victim: Victim) -> Iterator[None]:
+        """While it runs a cell. Between cells nothing ticks: idle sandboxes cost nothing."""
+        self._busy.append(victim)
+        if self._is_needed and self._watch is None:
+            self._watch = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            self._busy.remove(victim)
+            if not self._busy and self._watch is not None:
+                self._watch.cancel()
+                self._watch = None
+
+    async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            busy = self._busy()
-            if busy and self._look(busy):
+            if self._look(self._busy):
                 await asyncio.sleep(RELIEF_S)
 
     def _look(self, busy: Sequence[Victim]) -> bool:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import os
+import select
+import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -341,3 +345,68 @@ def test_a_server_killed_in_the_middle_of_pauses_resumes_snapshots_and_forks_los
     crashes = Crashes(start(), seed=7)
     crashes.populate(2)
     crashes.run(8)
+
+
+def test_a_pause_outlives_an_upgrade_of_runsc(start: Callable[..., Server], runtime: str, tmp_path: Path) -> None:
+    if runtime != "gvisor":
+        pytest.skip("what a container's pause keeps does not depend on the program that ran it")
+    installed, later = shutil.which("runsc"), tmp_path / "later" / "runsc"
+    assert installed
+    server = start(runsc=installed)
+    sandbox, other = server.create(timeout=300), server.create(timeout=300)
+    for each in (sandbox, other):
+        each.commands.run("sleep 1000", background=True, timeout=0)
+        each.pause()
+    later.parent.mkdir()
+    later.write_bytes(Path(installed).read_bytes() + b"\0")  # the same program, told apart by its content
+    later.chmod(0o755)
+    server.kill_9()
+    server.settings = {**server.settings, "SANDLOT_RUNSC": str(later)}
+    server.up()
+    fresh = server.create(timeout=300)
+    assert len(list((server.data_dir / "programs").iterdir())) == 2
+    sandbox.connect(timeout=300)
+    assert "sleep" in str(sandbox.commands.list())
+    sandbox.pause()
+    sandbox.connect(timeout=300)
+    for program in (server.data_dir / "programs").glob("*/runsc"):
+        if program.read_bytes() != later.read_bytes():
+            program.unlink()
+    with pytest.raises(SandboxException, match="runsc that wrote this state is no longer kept"):
+        other.connect(timeout=300)
+    assert other.get_info().state == SandboxState.PAUSED
+    assert said(fresh, "echo new") == "new" and other.kill() is True
+
+
+def test_a_container_whose_host_was_restarted_offers_its_files(start: Callable[..., Server], runtime: str) -> None:
+    if runtime != "container":
+        pytest.skip("under gVisor memory is on the disk")
+    server = start()
+    sandbox = server.create(timeout=300)
+    sandbox.files.write("/home/user/kept", "data")
+    boot = said(sandbox, BOOT_ID)
+    sandbox.pause()
+    server.kill_9()
+    _end_machine(server, sandbox.sandbox_id)
+    server.up()
+    assert detail(server, sandbox)["state"] == "paused"
+    with pytest.raises(SandboxException, match="memory=false"):
+        sandbox.connect(timeout=60)
+    assert detail(server, sandbox)["state"] == "paused"
+    sandbox.connect(timeout=60, on_resume="reboot")
+    assert sandbox.files.read("/home/user/kept") == "data" and said(sandbox, BOOT_ID) != boot
+
+
+def _end_machine(server: Server, sandbox_id: str) -> None:
+    """What a restart of the host does to a machine: all of its processes end, and its disk is let go."""
+    pid = int((server.data_dir / "run" / "container-machines" / f"{sandbox_id}.pid").read_text())
+    assert pid > 1
+    pidfd = os.pidfd_open(pid)
+    assert sandbox_id in Path(f"/proc/{pid}/cgroup").read_text()
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    for group in Path("/sys/fs/cgroup").glob(f"**/{sandbox_id}"):
+        for name, text in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+            if (group / name).exists():
+                (group / name).write_text(text)
+    assert select.select([pidfd], [], [], 20)[0]
+    os.close(pidfd)

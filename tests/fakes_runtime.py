@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
 from sandlot.engine.model import Exit, Instance, Isolation, MachineSpec, Usage
@@ -32,6 +33,7 @@ class FakeRuntime:
 
     name = "fake"
     isolation = Isolation.NONE
+    captures_memory = True
 
     def __init__(self, host: FakeHostOfMachines | None = None) -> None:
         self.host = host or FakeHostOfMachines()
@@ -45,6 +47,8 @@ class FakeRuntime:
         if missing := [layer for layer in spec.layers if not layer.is_dir()]:
             raise MachineFailed(f"sandbox {spec.sandbox_id} needs the layer {missing[0].name!r}")
         await asyncio.sleep(0.001)  # a place to be cancelled at
+        if spec.checkpoint is not None and not (spec.checkpoint / "memory").exists():
+            raise MachineFailed(f"the state of sandbox {spec.sandbox_id} cannot be read")
         if not any((layer / spec.argv[0].lstrip("/")).exists() for layer in spec.layers):
             raise MachineFailed(f"{spec.argv[0]} is not in sandbox {spec.sandbox_id}")
         machine = self.host.machines[spec.sandbox_id] = FakeMachine(spec)
@@ -89,6 +93,17 @@ class FakeRuntime:
             mem_used=1 << 20, mem_total=resources.memory_mb << 20, mem_cache=0,
             disk_used=1 << 12, disk_total=resources.disk_mb << 20,
         )  # fmt: skip
+
+    async def program(self) -> str:
+        return "fake-1"
+
+    def keep_programs(self, needed: Collection[str]) -> None:
+        return None
+
+    async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
+        self._running(instance)
+        into.mkdir(parents=True)
+        (into / "memory").write_text(instance.sandbox_id)
 
     async def freeze(self, instance: Instance) -> None:
         self._running(instance).frozen = True

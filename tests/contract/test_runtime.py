@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.runtime_host import SERVER, SMALL, Bench, as_a_server, make_guest, make_layer, real_bench, slot
@@ -15,7 +16,7 @@ from tests.fakes_runtime import FakeHostOfMachines, FakeRuntime
 
 from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
 from sandlot.engine.model import Instance, Isolation, Slot
-from sandlot.engine.ports import Freezing
+from sandlot.engine.ports import Capturing, Freezing
 from sandlot.engine.runtimes import RUNTIMES
 
 REAL = tuple(RUNTIMES)
@@ -177,6 +178,90 @@ async def test_what_is_frozen_stands_still_and_goes_on_when_thawed(bench: Bench)
     assert not (await asyncio.wait({asking}, timeout=0.3))[0]
     await bench.runtime.thaw(instance)
     assert await asking == "after\n"
+
+
+# gVisor wakes a program that waits in accept(2) with EINTR when its state was captured or restored; busybox then gives up.
+PATIENT = ("/bin/sh", "-c", f"while true; do {' '.join(SERVER)}; done")
+
+
+async def captured(bench: Bench, instance: Instance, *, final: bool = False) -> dict[str, Any]:
+    """What a start needs to begin with this machine's state."""
+    into = bench.data_dir / "states" / instance.sandbox_id
+    into.parent.mkdir(exist_ok=True)
+    await asyncio.sleep(0.1)  # connections were closed a moment ago
+    await bench.runtime.capture(instance, into, final=final)
+    return {"checkpoint": into, "program": instance.state.get("program") or None}
+
+
+@every_runtime
+async def test_a_machine_that_was_captured_goes_on_and_another_begins_with_its_state(bench: Bench) -> None:
+    assert isinstance(bench.runtime, Capturing)
+    instance = await bench.start(PATIENT)
+    state = await captured(bench, instance)
+    assert await bench.runtime.alive(instance)
+    await bench.runtime.stop(instance)
+    assert await bench.gone(), "what is captured holds nothing of the machine"
+    again = await bench.start(PATIENT, sandbox_id="i2", **state)
+    assert await bench.runtime.alive(again)
+
+
+@every_runtime
+async def test_a_machine_that_is_not_there_cannot_be_captured(bench: Bench) -> None:
+    with pytest.raises((NotFound, MachineFailed)):
+        await bench.runtime.capture(
+            Instance(sandbox_id="inever", runtime=bench.runtime.name), bench.data_dir / "x", final=False
+        )
+    assert not (bench.data_dir / "x").exists()
+
+
+@every_runtime
+async def test_a_state_that_cannot_be_read_fails_the_start_and_leaves_nothing(bench: Bench) -> None:
+    instance = await bench.start(PATIENT)
+    state = await captured(bench, instance)
+    await bench.runtime.stop(instance)
+    for path in sorted(state["checkpoint"].rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
+    with pytest.raises((MachineFailed, Unavailable)):
+        await bench.start(PATIENT, sandbox_id="i2", **state)
+    assert await bench.gone()
+
+
+@real_runtimes
+async def test_files_are_in_a_state_as_they_were_at_that_moment(bench: Bench) -> None:
+    instance = await bench.start(PATIENT)
+    await bench.ask("echo first >/home/a; rm /bin/wc; chown 1000 /home/a; chmod 600 /home/a")
+    state = await captured(bench, instance)
+    assert await bench.ask("echo second >/home/a; cat /home/a") == "second\n"
+    await bench.runtime.stop(instance)
+    for number in (2, 3):
+        child = await bench.start(PATIENT, sandbox_id=f"i{number}", **state)
+        said = await bench.ask("cat /home/a; stat -c '%u %a' /home/a; ls /bin/wc")
+        assert said.startswith("first\n1000 600\n") and "No such file" in said
+        await bench.ask("echo of the child >/home/a")
+        await bench.runtime.stop(child)
+
+
+@real_runtimes
+async def test_processes_are_in_a_state_where_the_runtime_says_so(bench: Bench) -> None:
+    counting = "n=0; while true; do n=$((n+1)); echo $n >/tmp/count; sleep 0.02; done"
+    instance = await bench.start(("/bin/sh", "-c", f"({counting}) & {PATIENT[2]}"))
+    await bench.ask("until [ -s /tmp/count ]; do sleep 0.02; done")
+    state = await captured(bench, instance, final=True)
+    await bench.runtime.stop(instance)
+    await bench.start(PATIENT, sandbox_id="i2", **state)
+    first, _ = int(await bench.ask("cat /tmp/count")), await asyncio.sleep(0.3)
+    assert (int(await bench.ask("cat /tmp/count")) > first) is bench.runtime.captures_memory
+
+
+@real_runtimes
+async def test_the_boot_id_is_the_one_that_was_chosen_and_nobody_inside_can_change_it(bench: Bench) -> None:
+    chosen = "5a0d1a3c-7d2b-4f0e-9c57-000000000001"
+    await bench.start(boot_id=chosen)
+    where = "/proc/sys/kernel/random/boot_id"
+    assert await bench.ask(f"cat {where}") == f"{chosen}\n"
+    await bench.ask(f"echo other >{where}; umount {where}")
+    assert await bench.ask(f"cat {where}") == f"{chosen}\n"
 
 
 @real_runtimes

@@ -378,6 +378,33 @@ class TestTemplates:
         assert found is not None
         assert (found.spawn_count, found.last_spawned_at) == (3, NOW + timedelta(seconds=3))
 
+    async def test_snapshots_are_listed_apart_newest_first_and_in_pages(self, templates: SqlTemplates) -> None:
+        built = a_template()
+        await templates.put(built)
+        for number in range(5):  # two of one moment
+            at = NOW + timedelta(seconds=number // 2)
+            made = replace(
+                built, id=f"snp{number}", name=f"snap-{number}", team_id=TEAM.id, public=False, created_at=at
+            )
+            await templates.put(replace(made, checkpoint=f"snp{number}", source=f"i{number % 2}", node="local"))
+        theirs = replace(built, id="snpx", name="x", team_id=OTHER.id, public=False, source="i9", checkpoint="snpx")
+        await templates.put(theirs)
+        newest_first = ["snp4", "snp3", "snp2", "snp1", "snp0"]
+        assert [each.id for each in await templates.snapshots(TEAM.id)] == newest_first
+        assert [each.id for each in await templates.snapshots(TEAM.id, source="i1")] == ["snp3", "snp1"]
+        assert [each.id for each in await templates.snapshots(TEAM.id, name="snap-2")] == ["snp2"]
+        assert [each.id for each in await templates.snapshots(TEAM.id, name="snp2")] == ["snp2"]
+        assert len(await templates.snapshots(None)) == 6
+        seen: list[str] = []
+        after = None
+        while page := await templates.snapshots(TEAM.id, limit=2, after=after):
+            seen += [each.id for each in page]
+            after = (page[-1].created_at, page[-1].id)
+        assert seen == newest_first
+        assert not {each.id for each in await templates.list(TEAM.id)} & {*newest_first, "snpx"}
+        found = await templates.resolve(TEAM.id, "snap-3")
+        assert found is not None and (found.checkpoint, found.source, found.node) == ("snp3", "i1", "local")
+
     async def test_delete_says_whether_there_was_one(self, templates: SqlTemplates) -> None:
         await templates.put(a_template())
         assert await templates.delete("t1") is True

@@ -30,6 +30,7 @@ SERVICES = {
 DOORS = {"api", "edge"}
 ADAPTERS = {
     "checkpoints",
+    "machine_records",
     "runtimes",
     "network",
     "images",

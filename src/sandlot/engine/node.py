@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from sandlot.engine import machine_records as records
 from sandlot.engine import processes, startup
 from sandlot.engine.checkpoints import Checkpoints
 from sandlot.engine.commands import CommandClient, Door
@@ -31,7 +31,6 @@ from sandlot.engine.model import (
     NetworkPolicy,
     NewMachine,
     PauseMode,
-    Resources,
     Sandbox,
     Slot,
     Usage,
@@ -61,17 +60,7 @@ class _Live:
     instance: Instance
     token: str | None
     watcher: asyncio.Task[None]
-    begun: _Begun
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """What a machine began with; its saved state needs the same."""
-
-    guest: str
-    layers: tuple[str, ...]
-    boot_id: str
-    resources: Resources
+    begun: records.Begun
 
 
 class LocalNode:
@@ -129,11 +118,11 @@ class LocalNode:
     async def _start(self, runtime: Runtime, new: NewMachine) -> Machine:
         directory = self._directory(new.sandbox_id)
         directory.mkdir(mode=0o700)
-        _write_record(directory, {"runtime": new.runtime})
+        records.write(directory, {"runtime": new.runtime})
         slot = await self._network.acquire(new.sandbox_id, new.network)
         spec, held_token = await asyncio.to_thread(self._plan, runtime, new, directory, slot)
         instance = await runtime.start(spec)
-        begun = _Begun(
+        begun = records.Begun(
             guest=spec.guest.name,
             layers=tuple(layer.name for layer in spec.layers),
             boot_id=spec.boot_id or "",
@@ -146,8 +135,8 @@ class LocalNode:
             "instance": dict(instance.state),
             "begun": asdict(begun),
         }
-        _write_record(directory, record)
-        machine = _machine(new.sandbox_id, runtime, record)
+        records.write(directory, record)
+        machine = records.machine(new.sandbox_id, runtime, record)
         await self._introduce(runtime, instance, slot.address, new, held_token)
         if new.checkpoint is not None and not new.memory and _captures_memory(runtime):
             await self._envd.halt(slot.address, new.envd_token)
@@ -233,7 +222,7 @@ class LocalNode:
 
     async def _take_over(self, sandbox_id: str, runtime_name: str, policy: NetworkPolicy, token: str | None) -> _Live:
         """Know a machine that an earlier process started, from what is written down about it."""
-        record = _read_record(self._directory(sandbox_id))
+        record = records.read(self._directory(sandbox_id))
         if "instance" not in record:
             raise NotFound(f"sandbox {sandbox_id} has no machine on node {self.name}")
         runtime = self._runtime(runtime_name)
@@ -242,11 +231,11 @@ class LocalNode:
         live = self._live.get(sandbox_id)
         if live is None or live.watcher.done():
             live = self._live[sandbox_id] = _Live(
-                machine=_machine(sandbox_id, runtime, record),
+                machine=records.machine(sandbox_id, runtime, record),
                 instance=instance,
                 token=token,
                 watcher=self._watch(runtime, instance),
-                begun=_begun(record["begun"]),
+                begun=records.begun(record["begun"]),
             )
         return live
 
@@ -262,7 +251,7 @@ class LocalNode:
         if live is not None:
             live.watcher.cancel()
         directory = self._directory(sandbox_id)
-        for runtime, instance in self._instances_of(sandbox_id, live, _read_record(directory)):
+        for runtime, instance in self._instances_of(sandbox_id, live, records.read(directory)):
             await runtime.stop(instance, grace=timedelta(0))
         await self._network.release(sandbox_id)
         if directory.exists():
@@ -317,7 +306,7 @@ class LocalNode:
     ) -> Checkpoint:
         if not isinstance(runtime, Capturing):
             raise InvalidRequest(f"runtime {runtime.name!r} cannot save the state of a machine")
-        facts = _facts(name, live.instance, live.begun, mode, live.token)
+        facts = records.facts(name, live.instance, live.begun, mode, live.token)
         expected = (await runtime.usage(live.instance)).mem_used if runtime.captures_memory else 0
 
         async def fill(state: Path) -> None:
@@ -424,8 +413,8 @@ class LocalNode:
             for instance in await runtime.instances():
                 if not await runtime.alive(instance):
                     continue
-                record = _read_record(self._directory(instance.sandbox_id))
-                found.append(_machine(instance.sandbox_id, runtime, record))
+                record = records.read(self._directory(instance.sandbox_id))
+                found.append(records.machine(instance.sandbox_id, runtime, record))
         return found
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
@@ -447,9 +436,9 @@ class LocalNode:
 
     def _forget_unneeded(self) -> None:
         """Guest runtimes and programs of earlier versions stay for as long as a machine or a saved state needs them."""
-        records = [_read_record(path) for path in self._sandboxes_dir.iterdir()]
+        written = [records.read(path) for path in self._sandboxes_dir.iterdir()]
         saved = self._checkpoints.all().values()
-        guests = {state.guest for state in saved} | {record.get("begun", {}).get("guest") for record in records}
+        guests = {state.guest for state in saved} | {record.get("begun", {}).get("guest") for record in written}
         for path in self._guest.directory.parent.glob("[0-9a-f]*"):
             if path != self._guest.directory and path.name not in guests:
                 shutil.rmtree(path, ignore_errors=True)
@@ -534,52 +523,3 @@ class LocalNode:
 
 def _captures_memory(runtime: Runtime) -> bool:
     return isinstance(runtime, Capturing) and runtime.captures_memory
-
-
-def _machine(sandbox_id: str, runtime: Runtime, record: Mapping[str, Any]) -> Machine:
-    return Machine(
-        sandbox_id=sandbox_id,
-        runtime=runtime.name,
-        isolation=runtime.isolation,
-        address=str(record.get("address", "")),
-        handle={"slot": record.get("slot")},
-    )
-
-
-def _begun(values: Mapping[str, Any]) -> _Begun:
-    return _Begun(
-        guest=values["guest"],
-        layers=tuple(values["layers"]),
-        boot_id=values["boot_id"],
-        resources=Resources(**values["resources"]),
-    )
-
-
-def _facts(name: str, instance: Instance, begun: _Begun, mode: PauseMode, token: str | None) -> Checkpoint:
-    return Checkpoint(
-        name=name,
-        runtime=instance.runtime,
-        program=instance.state.get("program", ""),
-        mode=mode,
-        guest=begun.guest,
-        layers=begun.layers,
-        resources=begun.resources,
-        boot_id=begun.boot_id,
-        envd_token=token,
-        created_at=datetime.now(UTC),
-        size_bytes=0,
-    )
-
-
-def _write_record(directory: Path, record: Mapping[str, Any]) -> None:
-    temporary = directory / "machine.json.new"
-    temporary.write_text(json.dumps(record))
-    temporary.rename(directory / "machine.json")
-
-
-def _read_record(directory: Path) -> Mapping[str, Any]:
-    try:
-        record = json.loads((directory / "machine.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}

@@ -443,7 +443,7 @@ class LocalNode:
             if path != self._guest.directory and path.name not in guests:
                 shutil.rmtree(path, ignore_errors=True)
         programs = {state.program for state in saved} | {
-            record.get("instance", {}).get("program") for record in records
+            record.get("instance", {}).get("program") for record in written
         }
         for runtime in self._runtimes.values():
             if isinstance(runtime, Capturing):

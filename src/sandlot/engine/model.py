@@ -303,6 +303,7 @@ class Recipe:
     from_image: str | None = None
     from_template: str | None = None
     login: RegistryLogin | None = None
+    login_problem: str | None = None  # why credentials that were given cannot be used
     force: bool = False
     steps: tuple[Step, ...] = ()
     start_cmd: str | None = None

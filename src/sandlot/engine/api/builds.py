@@ -90,6 +90,7 @@ class BuildStart(Body):
             from_image=self.fromImage or None,
             from_template=self.fromTemplate or None,
             login=_login(self.fromImageRegistry),
+            login_problem=_NOT_AMAZON if (self.fromImageRegistry or {}).get("type") == "aws" else None,
             force=bool(self.force),
             steps=tuple(
                 Step(
@@ -105,6 +106,12 @@ class BuildStart(Body):
         )
 
 
+_NOT_AMAZON = (
+    "this server cannot sign in to Amazon's registry by itself: pass the user name AWS and the password that "
+    "`aws ecr get-login-password` prints as plain registry credentials"
+)
+
+
 def _login(registry: dict[str, Any] | None) -> RegistryLogin | None:
     """Credentials in E2B's forms. Those of Google are a user name and a password too; those of Amazon are not."""
     if not registry:
@@ -115,10 +122,7 @@ def _login(registry: dict[str, Any] | None) -> RegistryLogin | None:
     if kind == "gcp":
         return RegistryLogin(username="_json_key", password=str(registry.get("serviceAccountJson", "")))
     if kind == "aws":
-        raise InvalidRequest(
-            "this server cannot sign in to Amazon's registry by itself: pass the user name AWS and the password that "
-            "`aws ecr get-login-password` prints as plain registry credentials"
-        )
+        return None
     raise InvalidRequest(f"fromImageRegistry has the unknown type {str(kind)[:40]!r}")
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from sandlot.platform.errors import PlatformError, Unavailable
 from sandlot.platform.ledger import Ledger
-from sandlot.platform.model import Caller, EventType, Outcome, Session
+from sandlot.platform.model import EventType, Outcome, Session
 from sandlot.platform.ports import Channel, OnOutput, Running
-from sandlot.platform.sessions import Sessions, Use
+from sandlot.platform.sessions import Sessions, Target, Use
 
 log = logging.getLogger(__name__)
 MOST_OUTPUT = 4 << 20  # characters that a foreground command may answer with
@@ -61,26 +61,24 @@ class Commands:
         self._sessions, self._ledger = sessions, ledger
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, caller: Caller, sandbox_id: str, command: Command, user_id: str | None) -> Outcome:
+    async def run(self, target: Target, command: Command) -> Outcome:
         """To its end. What a command says and how it fails is a result."""
-        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+        async with self._sessions.using(target) as use:
             kept = _Kept()
             follower = _Follower(self._ledger, use.session, command, kept.take)
             running = await follower.start(use)
             exit_code, timed_out = await follower.end(running, command.timeout_s)
             return kept.outcome(exit_code, timed_out)
 
-    async def background(self, caller: Caller, sandbox_id: str, command: Command, user_id: str | None) -> Started:
+    async def background(self, target: Target, command: Command) -> Started:
         """Started, and left alone. It does not keep the sandbox from being paused when nobody uses it."""
-        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+        async with self._sessions.using(target) as use:
             follower = _Follower(self._ledger, use.session, command, None)
             running = await follower.start(use)
         self._own(follower.end(running, None))
         return Started(follower.id, running.pid)
 
-    async def stream(
-        self, caller: Caller, sandbox_id: str, command: Command, user_id: str | None
-    ) -> AsyncGenerator[Happening]:
+    async def stream(self, target: Target, command: Command) -> AsyncGenerator[Happening]:
         """As it happens. Who leaves early does not end the command; its events tell the rest."""
         pieces: asyncio.Queue[Happening | PlatformError] = asyncio.Queue(PENDING)
         gone = asyncio.Event()
@@ -97,7 +95,7 @@ class Commands:
 
         async def follow() -> None:
             try:
-                async with self._sessions.using(caller, sandbox_id, user_id) as use:
+                async with self._sessions.using(target) as use:
                     follower = _Follower(self._ledger, use.session, command, take)
                     running = await follower.start(use)
                     await pass_on(Started(follower.id, running.pid))

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 
 from sandlot.platform.errors import TooLarge
 from sandlot.platform.ledger import Ledger
-from sandlot.platform.model import Caller, EventType
-from sandlot.platform.sessions import Sessions
+from sandlot.platform.model import EventType
+from sandlot.platform.sessions import Sessions, Target
 
 MOST_READ = 16 << 20
 
@@ -16,9 +16,7 @@ class Files:
     def __init__(self, *, sessions: Sessions, ledger: Ledger) -> None:
         self._sessions, self._ledger = sessions, ledger
 
-    async def write(
-        self, caller: Caller, sandbox_id: str, path: str, content: bytes | AsyncIterable[bytes], user_id: str | None
-    ) -> int:
+    async def write(self, target: Target, path: str, content: bytes | AsyncIterable[bytes]) -> int:
         """Returns how many bytes were written."""
         written = 0
 
@@ -28,7 +26,7 @@ class Files:
                 written += len(piece)
                 yield piece
 
-        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+        async with self._sessions.using(target) as use:
             if isinstance(content, bytes):
                 written = len(content)
                 await use.box.write(path, content)
@@ -37,9 +35,9 @@ class Files:
             await self._ledger.log(use.session, EventType.FILE_CHANGED, path=path, size=written)
         return written
 
-    async def read(self, caller: Caller, sandbox_id: str, path: str, user_id: str | None) -> bytes:
+    async def read(self, target: Target, path: str) -> bytes:
         """Raises `TooLarge`, whatever size the sandbox claims it has."""
-        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+        async with self._sessions.using(target) as use:
             content = bytearray()
             async for piece in use.box.read(path):
                 content += piece
@@ -49,9 +47,9 @@ class Files:
                     )
             return bytes(content)
 
-    async def stream(self, caller: Caller, sandbox_id: str, path: str, user_id: str | None) -> AsyncGenerator[bytes]:
+    async def stream(self, target: Target, path: str) -> AsyncGenerator[bytes]:
         """In pieces. The first is empty, and comes when the file is open: until then failures can still be told."""
-        async with self._sessions.using(caller, sandbox_id, user_id) as use:
+        async with self._sessions.using(target) as use:
             await use.box.size(path)
             yield b""
             async for piece in use.box.read(path):

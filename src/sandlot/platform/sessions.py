@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import time
@@ -22,7 +23,7 @@ from sandlot.platform.errors import (
 )
 from sandlot.platform.health import Providers
 from sandlot.platform.ledger import Ledger
-from sandlot.platform.model import LIVING, Agent, Caller, EventType, Limits, Session, Status
+from sandlot.platform.model import LIVING, Agent, Caller, Event, EventType, Limits, Session, Status
 from sandlot.platform.ports import Box
 from sandlot.platform.queue import Place, Queue, lease_s
 
@@ -52,6 +53,16 @@ class Defaults:
     envs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which sandbox a caller means."""
+
+    caller: Caller
+    sandbox_id: str
+    user_id: str | None = None  # an admin acts for this user only
+    wait_s: float = WAIT_S
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     session: Session
@@ -64,7 +75,9 @@ class Sessions:
     ) -> None:
         self._ledger, self._queue, self._providers = ledger, queue, providers
         self._limits, self._defaults = limits, defaults
+        self._entrance = asyncio.Lock()
         self._in_use: Counter[str] = Counter()
+        self._ending: set[str] = set()
         self._touched: dict[str, float] = {}
 
     # -- asking for one ---------------------------------------------------------------------------------------------
@@ -76,29 +89,36 @@ class Sessions:
             known = await self._ledger.store.by_name(user_id, order.session_id)
             if known is not None and known.status is not Status.DELETING:
                 return await self._settle(known, wait_s)
-        session = self._planned(user_id, order)
-        await self._check_room(session)
-        try:
-            await self._ledger.add(session)
-        except Conflict:
-            known = await self._ledger.store.by_name(user_id, session.session_id)
-            if known is None or known.status is Status.DELETING:
-                raise Conflict(f"session {session.session_id!r} is just being deleted; try again") from None
-            session = known
+        session = await self._enter(user_id, order)
         self._queue.kick()
         return await self._settle(session, wait_s)
 
-    async def connect(self, caller: Caller, sandbox_id: str, user_id: str | None, wait_s: float = WAIT_S) -> Session:
-        session = await self._settle(await self.find(caller, sandbox_id, user_id), wait_s)
+    async def _enter(self, user_id: str, order: Order) -> Session:
+        """Put a new session into the queue. One at a time: so nobody slips past a limit, and there is an order of arrival."""
+        async with self._entrance:
+            session = self._planned(user_id, order)
+            await self._check_room(session)
+            try:
+                await self._ledger.add(session)
+            except Conflict:
+                known = await self._ledger.store.by_name(user_id, session.session_id)
+                if known is None or known.status is Status.DELETING:
+                    raise Conflict(f"session {session.session_id!r} is just being deleted; try again") from None
+                return known
+            return session
+
+    async def connect(self, target: Target) -> Session:
+        session = await self._settle(await self.find(target), target.wait_s)
         await self._touch(session.id)
         return session
 
-    async def find(self, caller: Caller, sandbox_id: str, user_id: str | None = None) -> Session:
+    async def find(self, target: Target) -> Session:
         """Raises `NotFound` for what is not there and for what is not the caller's, in the same words."""
-        session = await self._ledger.store.get(sandbox_id)
-        if session is None or session.status is Status.DELETED or not sees(caller, session.user_id, user_id):
-            raise NotFound(f"sandbox {sandbox_id[:80]!r} was not found")
-        return session
+        session = await self._ledger.store.get(target.sandbox_id)
+        is_there = session is not None and session.status is not Status.DELETED
+        if session is not None and is_there and sees(target.caller, session.user_id, target.user_id):
+            return session
+        raise NotFound(f"sandbox {target.sandbox_id[:80]!r} was not found")
 
     async def list(
         self, caller: Caller, user_id: str | None, limit: int, after: tuple[datetime, str] | None
@@ -111,10 +131,10 @@ class Sessions:
 
     # -- changing it ------------------------------------------------------------------------------------------------
 
-    async def set_timeout(self, caller: Caller, sandbox_id: str, timeout_s: int, user_id: str | None) -> Session:
+    async def set_timeout(self, target: Target, timeout_s: int) -> Session:
         """It goes on for so long from now."""
         for _ in range(TRIES):
-            session = await self.find(caller, sandbox_id, user_id)
+            session = await self.find(target)
             changes: dict[str, object] = {"timeout_s": timeout_s}
             if session.status is Status.RUNNING:
                 changes["expires_at"] = self._ledger.clock() + timedelta(seconds=timeout_s)
@@ -125,15 +145,15 @@ class Sessions:
                     async with self._providers.calling(session.provider) as provider:
                         await provider.set_timeout(session.provider_sandbox_id, lease)
                 return session
-        raise Conflict(f"sandbox {sandbox_id!r} keeps changing; try again")
+        raise Conflict(f"sandbox {target.sandbox_id!r} keeps changing; try again")
 
-    async def delete(self, caller: Caller, sandbox_id: str, user_id: str | None) -> Session:
+    async def delete(self, target: Target) -> Session:
         """For good. In the queue, this is how to cancel. If the provider does not answer, it is ended later."""
         for _ in range(TRIES):
-            session = await self.find(caller, sandbox_id, user_id)
+            session = await self.find(target)
             with contextlib.suppress(Conflict):
                 return await self.end(session, "deleted by its user")
-        raise Conflict(f"sandbox {sandbox_id!r} keeps changing; try again")
+        raise Conflict(f"sandbox {target.sandbox_id!r} keeps changing; try again")
 
     async def end(self, session: Session, reason: str) -> Session:
         """Delete it, whoever asked. Raises `Conflict` if it changed meanwhile."""
@@ -144,15 +164,24 @@ class Sessions:
         else:
             if session.status is not Status.DELETING:
                 session = await self._ledger.move(session, Status.DELETING)
-            ended = session
-            if session.provider_sandbox_id is not None:  # else it is being started, and the starter will see
-                with contextlib.suppress(Unavailable):
-                    async with self._providers.calling(session.provider) as provider:
-                        await provider.kill(session.provider_sandbox_id)
-                    ended = await self._ledger.move(session, Status.DELETED, gone)
+            ended = await self._kill(session, gone)
         self._touched.pop(session.id, None)
         self._queue.kick()
         return ended
+
+    async def _kill(self, session: Session, gone: Event) -> Session:
+        """From deleting to deleted, once; left deleting if the provider does not answer, or if a start still has to notice."""
+        if session.provider_sandbox_id is None or session.id in self._ending:
+            return session
+        self._ending.add(session.id)
+        try:
+            async with self._providers.calling(session.provider) as provider:
+                await provider.kill(session.provider_sandbox_id)
+            return await self._ledger.move(session, Status.DELETED, gone)
+        except Unavailable:
+            return session
+        finally:
+            self._ending.discard(session.id)
 
     async def suspend(self, session: Session, reason: str) -> bool:
         """Pause it, unless it is in use after all. Raises `Unavailable`, `ProviderRefused`."""
@@ -189,14 +218,12 @@ class Sessions:
     # -- using it ---------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def using(
-        self, caller: Caller, sandbox_id: str, user_id: str | None = None, wait_s: float = WAIT_S
-    ) -> AsyncIterator[Use]:
+    async def using(self, target: Target) -> AsyncIterator[Use]:
         """A running sandbox to act in, resumed if need be, and not paused for idleness meanwhile."""
-        session = await self.find(caller, sandbox_id, user_id)
+        session = await self.find(target)
         self._in_use[session.id] += 1
         try:
-            session = await self._settle(session, wait_s)
+            session = await self._settle(session, target.wait_s)
             if session.status is not Status.RUNNING:
                 raise await self._still_waiting(session)
             await self._touch(session.id)

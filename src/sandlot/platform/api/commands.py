@@ -15,7 +15,7 @@ from sandlot.platform.api.responses import CommandResult
 from sandlot.platform.api.streams import Stream
 from sandlot.platform.commands import Command, Ended, Happening, Piece, Started
 from sandlot.platform.errors import PlatformError
-from sandlot.platform.model import Caller
+from sandlot.platform.sessions import Target
 
 router = APIRouter(prefix="/sandboxes", tags=["commands"], responses=PROBLEMS)
 SSE, LINES = "text/event-stream", "application/x-ndjson"
@@ -26,13 +26,13 @@ async def run_command(body: RunCommand, request: Request, deps: Given, caller: W
     """Run a command. However it ends is a result; an error means that it could not be run."""
     command = Command(command=body.command, cwd=body.cwd, envs=body.envs, user=body.user, timeout_s=body.timeout)
     if body.stream:
-        return await _streamed(deps, caller, body, command, SSE in request.headers.get("accept", ""))
+        return await _streamed(deps, body.target(caller), command, SSE in request.headers.get("accept", ""))
     if body.background:
-        started = await deps.commands.background(caller, body.sandbox_id, command, body.user_id)
+        started = await deps.commands.background(body.target(caller), command)
         return CommandResult(
             output="", stdout="", stderr="", exit_code=None, command_id=started.command_id, pid=started.pid
         )
-    outcome = await deps.commands.run(caller, body.sandbox_id, command, body.user_id)
+    outcome = await deps.commands.run(body.target(caller), command)
     return CommandResult(
         output=outcome.output,
         stdout=outcome.stdout,
@@ -43,8 +43,8 @@ async def run_command(body: RunCommand, request: Request, deps: Given, caller: W
     )
 
 
-async def _streamed(deps: Deps, caller: Caller, body: RunCommand, command: Command, as_sse: bool) -> Response:
-    happenings = deps.commands.stream(caller, body.sandbox_id, command, body.user_id)
+async def _streamed(deps: Deps, target: Target, command: Command, as_sse: bool) -> Response:
+    happenings = deps.commands.stream(target, command)
     first = await anext(happenings)  # raises while a plain failure can still be answered
 
     async def lines() -> AsyncGenerator[bytes]:

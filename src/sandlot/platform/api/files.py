@@ -52,14 +52,14 @@ _UPLOAD: dict[str, Any] = {
 async def write_file(body: WriteFile, deps: Given, caller: Writer) -> Written:
     """Write a file whole, with the directories above it."""
     content = _decoded(body.content) if body.encoding == "base64" else body.content.encode("utf-8", "surrogatepass")
-    size = await deps.files.write(caller, body.sandbox_id, body.path, content, body.user_id)
+    size = await deps.files.write(body.target(caller), body.path, content)
     return Written(path=body.path, size=size)
 
 
 @router.post("/read-file")
 async def read_file(body: ReadFile, deps: Given, caller: Reader) -> Content:
     """Read a file whole."""
-    content = await deps.files.read(caller, body.sandbox_id, body.path, body.user_id)
+    content = await deps.files.read(body.target(caller), body.path)
     if body.encoding == "base64":
         return Content(content=base64.b64encode(content).decode(), encoding="base64")
     try:
@@ -78,18 +78,18 @@ async def upload_file(request: Request, deps: Given, caller: Writer) -> Written:
             file = form.get("file")
             if not isinstance(file, UploadFile):
                 raise InvalidRequest("the form has no file in its field 'file'")
-            target = _target({name: value for name, value in form.items() if isinstance(value, str)})
-            size = await deps.files.write(caller, target.sandbox_id, target.path, _pieces(file), target.user_id)
+            named = _target({name: value for name, value in form.items() if isinstance(value, str)})
+            size = await deps.files.write(named.target(caller), named.path, _pieces(file))
     else:
-        target = _target(dict(request.query_params))
-        size = await deps.files.write(caller, target.sandbox_id, target.path, _body(request), target.user_id)
-    return Written(path=target.path, size=size)
+        named = _target(dict(request.query_params))
+        size = await deps.files.write(named.target(caller), named.path, _body(request))
+    return Written(path=named.path, size=size)
 
 
 @router.post("/download-file", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
 async def download_file(body: DownloadFile, deps: Given, caller: Reader) -> Response:
     """A file's bytes, in pieces as large as they come."""
-    pieces = deps.files.stream(caller, body.sandbox_id, body.path, body.user_id)
+    pieces = deps.files.stream(body.target(caller), body.path)
     await anext(pieces)  # raises while a plain failure can still be answered
     name = quote(PurePosixPath(body.path).name or "file", safe="")
     return Stream(pieces, "application/octet-stream", {"content-disposition": f"attachment; filename*=UTF-8''{name}"})

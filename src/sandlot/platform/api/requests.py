@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from sandlot.platform.model import Caller
+from sandlot.platform.sessions import WAIT_S, Target
+
 MOST_TIMEOUT_S = 30 * 86400
 MOST_TEXT = 24 << 20
 
@@ -29,7 +32,7 @@ class Create(Body):
     envs: Pairs = Field(default_factory=dict, max_length=256)
     metadata: Pairs = Field(default_factory=dict, max_length=64)
     timeout: Timeout | None = Field(None, description="Seconds it runs without anybody asking for more.")
-    wait: Wait | None = None
+    wait: Wait = WAIT_S
 
     @field_validator("envs", "metadata")
     @classmethod
@@ -49,10 +52,10 @@ class Create(Body):
 class Named(Body):
     sandbox_id: Identifier
     user_id: Identifier | None = Field(None, description="With an admin key: act for this user only.")
+    wait: Wait = WAIT_S
 
-
-class Connect(Named):
-    wait: Wait | None = None
+    def target(self, caller: Caller) -> Target:
+        return Target(caller=caller, sandbox_id=self.sandbox_id, user_id=self.user_id, wait_s=self.wait)
 
 
 class SetTimeout(Named):

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Query, Response
 from sandlot.platform.api import responses
 from sandlot.platform.api.deps import Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
-from sandlot.platform.api.requests import Connect, Create, ExposePort, Identifier, Named, SetTimeout
+from sandlot.platform.api.requests import Create, ExposePort, Identifier, Named, SetTimeout
 from sandlot.platform.errors import InvalidRequest
 from sandlot.platform.model import Session, Status
-from sandlot.platform.sessions import WAIT_S, Order
+from sandlot.platform.sessions import Order, Target
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], responses=PROBLEMS)
 
@@ -33,34 +33,33 @@ async def create(body: Create, deps: Given, caller: Writer, response: Response) 
         metadata=body.metadata,
         timeout_s=body.timeout,
     )
-    session = await deps.sessions.create(caller, order, WAIT_S if body.wait is None else body.wait)
+    session = await deps.sessions.create(caller, order, body.wait)
     return await _answer(deps, session, response)
 
 
 @router.post("/connect", responses={202: {"model": responses.Sandbox, "description": "It waits."}})
-async def connect(body: Connect, deps: Given, caller: Writer, response: Response) -> responses.Sandbox:
+async def connect(body: Named, deps: Given, caller: Writer, response: Response) -> responses.Sandbox:
     """Have it running: a paused one is resumed."""
-    wait_s = WAIT_S if body.wait is None else body.wait
-    session = await deps.sessions.connect(caller, body.sandbox_id, body.user_id, wait_s)
+    session = await deps.sessions.connect(body.target(caller))
     return await _answer(deps, session, response)
 
 
 @router.post("/timeout")
 async def set_timeout(body: SetTimeout, deps: Given, caller: Writer) -> responses.Sandbox:
     """It goes on for so many seconds from now."""
-    return responses.sandbox(await deps.sessions.set_timeout(caller, body.sandbox_id, body.timeout, body.user_id))
+    return responses.sandbox(await deps.sessions.set_timeout(body.target(caller), body.timeout))
 
 
 @router.post("/delete")
 async def delete(body: Named, deps: Given, caller: Writer) -> responses.Sandbox:
     """End it for good. In the queue, this is how to cancel."""
-    return responses.sandbox(await deps.sessions.delete(caller, body.sandbox_id, body.user_id))
+    return responses.sandbox(await deps.sessions.delete(body.target(caller)))
 
 
 @router.post("/expose-port")
 async def expose_port(body: ExposePort, deps: Given, caller: Writer) -> responses.Exposed:
     """The address at which a port of it is reached."""
-    async with deps.sessions.using(caller, body.sandbox_id, body.user_id) as use:
+    async with deps.sessions.using(body.target(caller)) as use:
         return responses.Exposed(url=use.box.url(body.port))
 
 
@@ -72,7 +71,7 @@ async def status(
     user_id: Annotated[Identifier | None, Query()] = None,
 ) -> responses.Sandbox:
     """How it is; asking does not wake it."""
-    session = await deps.sessions.find(caller, sandbox_id, user_id)
+    session = await deps.sessions.find(Target(caller=caller, sandbox_id=sandbox_id, user_id=user_id))
     return responses.sandbox(session, await deps.sessions.place(session))
 
 

@@ -145,7 +145,9 @@ class E2BProvider:
         with translated(self.name, "list sandboxes"):
             pages = AsyncSandbox.list(query=query, limit=100, **address.params())
             while pages.has_next:
-                found += [_found(info) for info in await pages.next_items()]
+                # Looked at again here: a provider that filters nothing must not make us end what is somebody else's.
+                page = [info for info in await pages.next_items() if info.metadata.get(PLATFORM_MARK) == self._platform]
+                found += [_found(info) for info in page]
         return found
 
     def _keep(self, sandbox: AsyncSandbox, address: Address) -> E2BBox:

@@ -36,6 +36,7 @@ from sandlot.engine.images import base, guest
 from sandlot.engine.images.catalogue import Catalogue
 from sandlot.engine.images.layers import Layers
 from sandlot.engine.images.registry import Registries
+from sandlot.engine.images.shelved import ImportedImages
 from sandlot.engine.images.sources import ImageSources
 from sandlot.engine.images.uploads import DiskUploads
 from sandlot.engine.lifecycle import Lifecycle
@@ -304,7 +305,12 @@ async def _builder(
         builds=builds,
         shelf=shelf,
         workshop=LocalWorkshop(node=node, layers=layers, commands=commands, steps_dir=settings.cache_dir / "steps"),
-        images=ImageSources(Catalogue.read(), registries, use_catalogue=settings.image_catalogue),
+        images=ImageSources(
+            Catalogue.read(),
+            registries,
+            ImportedImages(settings.cache_dir / "images", layers),
+            use_catalogue=settings.image_catalogue,
+        ),
         uploads=DiskUploads(settings.data_dir / "uploads", settings.max_upload_mb << 20),
         clock=now,
         hold=lifecycle.transitions.holding,

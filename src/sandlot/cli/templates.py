@@ -92,3 +92,34 @@ def delete(*, names: Annotated[list[str], typer.Argument(help="Names or ids.")])
     for name in names:
         client.send(settings(), "DELETE", f"/templates/{quote(name, safe='')}")
         output.done(f"{name} deleted")
+
+
+@app.command("import")
+@of_instance
+def import_(
+    *,
+    source: Annotated[
+        Path, typer.Argument(help="An OCI layout, or what `docker save` wrote: a directory or an archive.")
+    ],
+    name: Annotated[str, typer.Option(help="Name of the template.")],
+    as_json: Json = False,
+) -> None:
+    """Make a template from an image in a file. Recipes can begin with it too: FROM imported/NAME."""
+    import asyncio
+
+    from sandlot.engine.images.layers import Layers
+    from sandlot.engine.images.shelved import PREFIX, ImportedImages
+
+    chosen = settings()
+    if not source.exists():
+        raise output.Failure(f"{source} does not exist")
+    images = ImportedImages(chosen.cache_dir / "images", Layers(chosen.cache_dir / "layers"))
+    with output.step(f"Importing {source.name}"):
+        asyncio.run(images.bring_in(source, name.partition(":")[0]))
+    dockerfile = f"FROM {PREFIX}{name.partition(':')[0]}"
+    recipe = recipes.Recipe(name=name, dockerfile=dockerfile, context=Path())
+    made = building.build(chosen, recipe, building.Options(quiet=True))
+    if as_json:
+        output.print_json(made)
+    else:
+        output.done(f"{name} is ready ({made['templateID']})")

@@ -89,3 +89,7 @@ async def unpack(layers: Layers, name: str, files: Sequence[Path], most_bytes: i
             raise StepFailed(f"the image cannot be used: {answer['refused']}")
 
     await layers.publish(name, fill)
+
+
+def remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)

@@ -6,6 +6,7 @@ from sandlot.engine.errors import StepFailed, Unavailable
 from sandlot.engine.images.catalogue import Catalogue
 from sandlot.engine.images.references import parse_image
 from sandlot.engine.images.registry import Registries
+from sandlot.engine.images.shelved import PREFIX, ImportedImages
 from sandlot.engine.model import Image, RegistryLogin
 from sandlot.engine.ports import Output
 
@@ -13,14 +14,19 @@ TEMPLATE_PREFIX = "sandlot-template/"  # FROM in a Dockerfile can name a templat
 
 
 class ImageSources:
-    def __init__(self, catalogue: Catalogue, registries: Registries, *, use_catalogue: str) -> None:
+    def __init__(
+        self, catalogue: Catalogue, registries: Registries, imported: ImportedImages, *, use_catalogue: str
+    ) -> None:
         """`use_catalogue`: "fallback" where no registry can be reached, "first", or "never"."""
-        self._catalogue, self._registries, self._use = catalogue, registries, use_catalogue
+        self._catalogue, self._registries, self._imported = catalogue, registries, imported
+        self._use = use_catalogue
 
     async def find(self, ref: str, login: RegistryLogin | None, output: Output) -> Image:
         if ref.startswith(TEMPLATE_PREFIX):
             name = ref.removeprefix(TEMPLATE_PREFIX)
             return Image(told=f"building on the template {name!r}", template=name)
+        if ref.startswith(PREFIX):
+            return self._imported.find(ref)
         reference = parse_image(ref)
         entry = self._catalogue.find(reference)
         if entry is not None and self._use != "never" and (entry.own or self._use == "first"):

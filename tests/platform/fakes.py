@@ -92,7 +92,7 @@ class ScriptedProvider:
 
 
 class ScriptedBox:
-    """Understands `echo words`, `sleep seconds` and `exit code`."""
+    """Understands `echo words`, `flood characters`, `sleep seconds` and `exit code`."""
 
     def __init__(self, made: Made) -> None:
         self._made = made
@@ -138,6 +138,8 @@ class ScriptedCommand:
                     return 137
                 except TimeoutError:
                     continue
+            elif name == "flood":
+                await self._on_output("stdout", "x" * int(words[0]))
             elif name == "exit":
                 return int(words[0])
         return 0

@@ -22,7 +22,12 @@ class Client:
 
     def __init__(self, url: str, key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._http = httpx.AsyncClient(
-            base_url=url, headers={"X-API-KEY": key}, timeout=PATIENCE, transport=transport, trust_env=False
+            base_url=url,
+            headers={"X-API-KEY": key},
+            timeout=PATIENCE,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),  # each stream takes one
+            transport=transport,
+            trust_env=False,
         )
 
     async def create(

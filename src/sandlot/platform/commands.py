@@ -251,7 +251,11 @@ class _Follower:
                 joined[-1] = (channel, joined[-1][1] + text)
             else:
                 joined.append((channel, text))
-        return joined
+        return [
+            (channel, text[at : at + BATCH_CHARS])
+            for channel, text in joined
+            for at in range(0, len(text), BATCH_CHARS)
+        ]
 
     async def _append(self, joined: list[tuple[Channel, str]]) -> None:
         if not joined:

@@ -51,8 +51,9 @@ async def test_a_shell_answers_and_exits(box: AsyncSandbox) -> None:
 
 async def test_the_size_is_the_windows_and_follows_it(box: AsyncSandbox) -> None:
     terminal = await Terminal(box).open()
-    await terminal.type("trap 'echo resized-$(stty size)' WINCH; stty size\n")
+    await terminal.type("trap 'echo resized-$(stty size)' WINCH; stty size; echo $((40+2))-ready\n")
     await terminal.shows("24 80")
+    await terminal.shows("42-ready")  # the shell itself is in front again, so the signal is for it
     await box.pty.resize(terminal.handle.pid, PtySize(rows=50, cols=132))
     await terminal.type("stty size\n")
     await terminal.shows("50 132")

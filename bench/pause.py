@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import random
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -30,7 +31,14 @@ SIZES_MB = (20, 200, 1024)
 FORKS = (1, 10)
 BOX_MEMORY_MB = 2048
 # Random pages: neither zero pages nor equal ones can be left out by whoever writes them.
-HOLD = "import os, time; held = bytearray(os.urandom(1 << 20) * {mb}); open('/tmp/held', 'w').close(); time.sleep(1e6)"
+HOLD = """
+import os, time
+held, piece = bytearray({mb} << 20), os.urandom(1 << 20)
+for number in range({mb}):
+    held[number << 20 : (number + 1) << 20] = piece
+open("/tmp/held", "w").close()
+time.sleep(1e6)
+"""
 AWAIT = "until [ -e /tmp/held ]; do sleep 0.05; done"
 
 Samples = defaultdict[str, defaultdict[str, list[float]]]
@@ -140,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--name", default="pause", help="of the result's file")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # the servers go down with it
     samples: Samples = defaultdict(lambda: defaultdict(list))
     with _contestants() as contestants:
         facts, versions = machine.facts(), machine.versions()

@@ -38,6 +38,7 @@ BASE, FINALIZE = "base", "finalize"  # what E2B calls the parts of a build that 
 DEFAULT_IMAGE = "e2bdev/base"
 MOST_STEPS = 500
 FLUSH_S = 1.0
+AT_ONCE_S = 0.15
 INTERRUPTED = "the server stopped while this was being built; nothing of the build was kept but its finished steps: build it again"
 
 
@@ -180,6 +181,8 @@ class Builder:
         building = replace(build, status=BuildStatus.BUILDING, updated_at=self._clock())
         await self._builds.put(building)
         active.task = asyncio.create_task(self._attend(template, building, recipe, active), name=f"build {build.id}")
+        # A build that comes from the cache is done at once: who asks next learns so, and need not ask again later.
+        await asyncio.wait({active.task}, timeout=AT_ONCE_S)
 
     async def get(self, team_id: str, template_id: str, build_id: str) -> Build:
         build = await self._builds.get(build_id)

@@ -89,7 +89,6 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             for part in (commands, queue, sweeper, deliverer):
                 await part.close()
 
-        stack.push_async_callback(close)
         deps = Deps(
             access=Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret),
             sessions=sessions,
@@ -99,7 +98,9 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )
-        yield Platform(deps, run, close)
+        made_whole = Platform(deps, run, close)
+        stack.push_async_callback(made_whole.close)
+        yield made_whole
 
 
 def _providers(config: Configuration, identity: str, engine: Locate | None) -> dict[str, Provider]:

@@ -12,6 +12,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sandlot.platform.api import commands, errors, events, files, sandboxes
 from sandlot.platform.api.deps import CALLER, Deps
+from sandlot.platform.api.mcp import PATH as MCP
+from sandlot.platform.api.mcp import McpEndpoint
 from sandlot.platform.errors import Unauthorized, Unavailable
 
 Loops = Callable[[], Coroutine[Any, Any, None]]
@@ -53,8 +55,14 @@ class Platform:
         self._paths = OPEN | {
             route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
         }
+        self._mcp, self._close = McpEndpoint(deps), close
+        self._paths |= {MCP}
         self.run = run  # its loops, until cancelled
-        self.close = close  # ends streams, so that nothing holds up a shutdown
+
+    async def close(self) -> None:
+        """End streams, so that nothing holds up a shutdown."""
+        await self._mcp.close()
+        await self._close()
 
     def handles(self, scope: Scope) -> bool:
         return scope["type"] == "http" and scope["path"] in self._paths
@@ -71,6 +79,9 @@ class Platform:
                 scope[CALLER] = await self._access.authenticate(_secret(scope))
         except (Unauthorized, Unavailable) as error:
             await errors.answer(error)(scope, receive, send)
+            return
+        if scope["path"] == MCP:
+            await self._mcp(scope, _bounded(receive), send)
             return
         await self._app(scope, receive if scope["path"] == _UNBOUNDED else _bounded(receive), send)
 

@@ -1,0 +1,144 @@
+"""The tools that agents elsewhere get at `/mcp`: each acts in the caller's own sandbox, made when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import Field
+from starlette.types import ASGIApp
+
+from sandlot.platform.access import require
+from sandlot.platform.api.deps import CALLER, Deps
+from sandlot.platform.commands import Command
+from sandlot.platform.errors import PlatformError
+from sandlot.platform.model import Caller, Scope, Session, Status
+from sandlot.platform.sessions import Order, Target
+
+PATH = "/mcp"
+MOST_SHOWN = 100_000  # characters; more would only drown a model
+USER = "x-sandlot-user"  # whom an admin's key acts for
+INSTRUCTIONS = """A Linux sandbox of your own: run commands, read and write files, reach its ports. It is made when you first
+use it, keeps its files, and is paused while nobody uses it. `session` names another sandbox; leave it out for the usual one."""
+SessionName = Annotated[str, Field(description="Which of your sandboxes.", min_length=1, max_length=100)]
+Path = Annotated[str, Field(description="In the sandbox.", min_length=1, max_length=4096)]
+
+
+class Tools:
+    """What the tools share: whose sandbox is meant, and how failures are told."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    @asynccontextmanager
+    async def acting(self, context: Context[Any, Any], session: str, scope: Scope) -> AsyncIterator[Target]:
+        with_request: Any = context.request_context.request
+        caller: Caller = with_request.scope[CALLER]
+        try:
+            require(caller, scope)
+            user_id = caller.user_id or with_request.headers.get(USER) or "admin"
+            found = await self._sandbox(caller, user_id, session)
+            yield Target(caller=caller, sandbox_id=found.id, user_id=user_id)
+        except PlatformError as error:
+            raise ToolError(str(error)) from error
+
+    async def _sandbox(self, caller: Caller, user_id: str, session: str) -> Session:
+        order = Order(user_id=user_id, session_id=f"mcp-{session}")
+        found = await self._deps.sessions.create(caller, order, wait_s=60)
+        if found.status is not Status.RUNNING:
+            place = await self._deps.sessions.place(found)
+            raise ToolError(f"your sandbox is {found.status.value}: {place.reason if place else 'try again'}")
+        return found
+
+
+def build(deps: Deps) -> tuple[ASGIApp, AbstractAsyncContextManager[None]]:
+    """The application, and what has to be open while it serves."""
+    server = MCPServer("sandlot", instructions=INSTRUCTIONS, version=deps.version, log_level="WARNING")
+    tools = Tools(deps)
+    _add_commands(server, deps, tools)
+    _add_files(server, deps, tools)
+    _add_sandbox(server, deps, tools)
+    app = server.streamable_http_app(
+        streamable_http_path=PATH,
+        stateless_http=True,
+        json_response=True,
+        # The caller's key is what protects this door; a browser has none to send by itself.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return app, server.session_manager.run()
+
+
+def _add_commands(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
+    @server.tool()
+    async def run_command(
+        context: Context[Any, Any],
+        command: Annotated[str, Field(description="For bash.", min_length=1, max_length=1 << 20)],
+        cwd: str | None = None,
+        timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds until it is ended.")] = 120.0,
+        background: Annotated[bool, Field(description="Do not wait for its end.")] = False,
+        session: SessionName = "default",
+    ) -> dict[str, Any]:
+        """Run a command in the sandbox."""
+        async with tools.acting(context, session, Scope.WRITE) as target:
+            wanted = Command(command=command, cwd=cwd, timeout_s=timeout)
+            if background:
+                started = await deps.commands.background(target, wanted)
+                return {"pid": started.pid}
+            outcome = await deps.commands.run(target, wanted)
+            shown = {"exit_code": outcome.exit_code, "stdout": _cut(outcome.stdout), "stderr": _cut(outcome.stderr)}
+            return {**shown, "timed_out": True} if outcome.timed_out else shown
+
+
+def _add_files(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
+    @server.tool()
+    async def read_file(context: Context[Any, Any], path: Path, session: SessionName = "default") -> str:
+        """Read a text file of the sandbox."""
+        async with tools.acting(context, session, Scope.READ) as target:
+            return _cut((await deps.files.read(target, path)).decode("utf-8", "replace"))
+
+    @server.tool()
+    async def write_file(context: Context[Any, Any], path: Path, content: str, session: SessionName = "default") -> str:
+        """Write a text file of the sandbox whole, with the directories above it."""
+        async with tools.acting(context, session, Scope.WRITE) as target:
+            return f"{await deps.files.write(target, path, content.encode())} bytes written to {path}"
+
+    @server.tool()
+    async def edit_file(
+        context: Context[Any, Any], path: Path, old: str, new: str, session: SessionName = "default"
+    ) -> str:
+        """Replace a text that occurs exactly once in a file of the sandbox."""
+        async with tools.acting(context, session, Scope.WRITE) as target:
+            before = (await deps.files.read(target, path)).decode("utf-8", "surrogateescape")
+            if not old or (count := before.count(old)) != 1:
+                raise ToolError(f"{path}: the old text must occur exactly once; it occurs {count if old else 0} times")
+            after = before.replace(old, new).encode("utf-8", "surrogateescape")
+            await deps.files.write(target, path, after)
+            return f"{path} changed"
+
+
+def _add_sandbox(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
+    @server.tool()
+    async def expose_port(
+        context: Context[Any, Any], port: Annotated[int, Field(ge=1, le=65535)], session: SessionName = "default"
+    ) -> str:
+        """The address at which a port of the sandbox is reached from outside."""
+        async with tools.acting(context, session, Scope.WRITE) as target, deps.sessions.using(target) as use:
+            return use.box.url(port)
+
+    @server.tool()
+    async def delete_sandbox(context: Context[Any, Any], session: SessionName = "default") -> str:
+        """End the sandbox for good, with its files."""
+        async with tools.acting(context, session, Scope.WRITE) as target:
+            await deps.sessions.delete(target)
+            return "deleted"
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_SHOWN:
+        return text
+    half = MOST_SHOWN // 2
+    return f"{text[:half]}\n… {len(text) - MOST_SHOWN} characters left out …\n{text[-half:]}"

@@ -91,6 +91,7 @@ def test_a_process_that_takes_too_much_memory_ends_alone(
         # The host ends the process that stands for it outside; gVisor tells its parent a plain failure.
         assert caught.value.error == {"container": "signal: killed", "gvisor": "exit status 1"}[runtime]
         assert greedy.commands.run("echo back").stdout == "back\n"
+    assert any("out of memory" in line for line in story(server, greedy))
 
 
 HOGS = "for i in 1 2 3 4 5 6 7 8; do python3 -c 'x = b\"x\" * (60 << 20); import time; time.sleep(60)' & done; wait; echo waited"

@@ -10,7 +10,7 @@ import shutil
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from sandlot.engine.model import (
     Slot,
     Usage,
 )
-from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime
+from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime, Telling
 
 log = logging.getLogger(__name__)
 
@@ -321,6 +321,12 @@ class LocalNode:
         """Whether states that this runtime captures hold memory too."""
         return _captures_memory(self._runtime(runtime))
 
+    async def layers_in_use(self) -> set[str]:
+        """Layers that machines and saved states of this host need."""
+        records = [_read_record(path) for path in self._sandboxes_dir.iterdir()]
+        found = {layer for record in records for layer in record.get("begun", {}).get("layers", ())}
+        return found | {layer for each in (await self.checkpoints()).values() for layer in each.layers}
+
     async def take_files(self, sandbox_id: str, take: Callable[[Path], Awaitable[None]]) -> None:
         """End a machine, and hand out what it wrote as a directory in the form of a layer. The machine is gone after it."""
         live = self._known(sandbox_id)
@@ -469,8 +475,16 @@ class LocalNode:
     async def logs(self, sandbox_id: str) -> Sequence[LogEntry]:
         live = self._live.get(sandbox_id)
         if live is not None:
-            return await self._envd.logs(live.machine.address, live.token)
+            return await self._live_logs(live)
         return await asyncio.to_thread(self._logbook.read, sandbox_id)
+
+    async def _live_logs(self, live: _Live) -> Sequence[LogEntry]:
+        """What the daemon says, and last what the host knows better: which limits the guest ran into."""
+        said = await self._envd.logs(live.machine.address, live.token)
+        runtime = self._runtimes[live.instance.runtime]
+        troubles = await runtime.troubles(live.instance) if isinstance(runtime, Telling) else ()
+        now = datetime.now(UTC)
+        return [*said, *(LogEntry(at=now, message=trouble, level="error") for trouble in troubles)]
 
     async def _save_logs(self, sandbox_id: str) -> None:
         """Save what the daemon logged before the machine goes; a daemon that is slow to answer loses them."""
@@ -478,7 +492,7 @@ class LocalNode:
         if live is None or live.watcher.done():
             return
         with contextlib.suppress(TimeoutError, GuestUnresponsive):
-            entries = await asyncio.wait_for(self._envd.logs(live.machine.address, live.token), LOGS_AT_STOP_S)
+            entries = await asyncio.wait_for(self._live_logs(live), LOGS_AT_STOP_S)
             if entries:
                 await asyncio.to_thread(self._logbook.keep, sandbox_id, entries)
 

@@ -69,6 +69,13 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
+class Telling(Protocol):
+    """The ability to say what a machine was refused: limits it ran into and lived on."""
+
+    async def troubles(self, instance: Instance) -> Sequence[str]: ...
+
+
+@runtime_checkable
 class Freezing(Protocol):
     """The ability to hold all processes of a machine still, in memory, and let them go on."""
 

@@ -165,6 +165,16 @@ class OciDriver(ABC):
             return "too many processes"
         return "exited"
 
+    async def troubles(self, instance: Instance) -> Sequence[str]:
+        """What the kernel refused this machine so far, for its owner to read: programs inside often cannot tell."""
+        cgroup = self._cgroup(instance.sandbox_id)
+        told = []
+        if kills := cgroup.oom_kills():
+            told.append(f"processes were killed because the sandbox was out of memory ({kills} so far)")
+        if refused := cgroup.refused_forks():
+            told.append(f"new processes were refused because the sandbox has too many ({refused} so far)")
+        return told
+
     async def instances(self) -> Sequence[Instance]:
         ids = {path.stem for path in _entries(self._records) if path.suffix == ".json"} | self._known()
         others = {path.stem for path in self._records.parent.glob("*-machines/*.json")}

@@ -27,6 +27,7 @@ from sandlot.engine.api.deps import Deps
 from sandlot.engine.api.server import Server, build_config
 from sandlot.engine.building.builder import Builder, BuildLimits
 from sandlot.engine.building.builder import Settings as BuildSettings
+from sandlot.engine.building.housekeeping import Housekeeping
 from sandlot.engine.building.shelf import Shelf
 from sandlot.engine.commands import CommandClient
 from sandlot.engine.edge import Edge
@@ -38,6 +39,7 @@ from sandlot.engine.images.layers import Layers
 from sandlot.engine.images.registry import Registries
 from sandlot.engine.images.shelved import ImportedImages
 from sandlot.engine.images.sources import ImageSources
+from sandlot.engine.images.storage import LayerStorage
 from sandlot.engine.images.uploads import DiskUploads
 from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.metrics_history import MetricsHistory
@@ -152,6 +154,20 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
         builder = await stack.enter_async_context(
             _builder(settings, database, sandboxes, templates, lifecycle, node, commands, default_runtime)
         )
+        layers = Layers(settings.cache_dir / "layers")
+        housekeeping = Housekeeping(
+            templates=templates,
+            builds=SqlBuilds(database),
+            node=node,
+            storage=LayerStorage(
+                cache_dir=settings.cache_dir,
+                layers=layers,
+                imported=ImportedImages(settings.cache_dir / "images", layers),
+                instance=instance_id(settings.data_dir),
+                data_dir=settings.data_dir,
+            ),
+        )
+        builder.on_ready(housekeeping.claim)
         deps = Deps(
             lifecycle=lifecycle,
             suspension=suspension,
@@ -159,6 +175,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             templates=templates,
             history=history,
             builder=builder,
+            housekeeping=housekeeping,
             clock=now,
             version=__version__,
             max_body_bytes=settings.max_body_mb << 20,
@@ -186,6 +203,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             kept=builder.states,
         )
         await builder.recover()
+        await housekeeping.claim()
         repairs = await reconciler.at_start()
         if repairs.adopted:
             progress(f"took over {len(repairs.adopted)} running sandboxes")

@@ -22,9 +22,12 @@ def group() -> None:
 
 @app.command("list")
 @of_instance
-def list_(*, as_json: Json = False) -> None:
+def list_(
+    *, disk: Annotated[bool, typer.Option("--disk", help="Also what each takes up.")] = False, as_json: Json = False
+) -> None:
     """List templates."""
     rows = client.get(settings(), "/templates")
+    sizes = {row["templateID"]: row["bytes"] for row in client.get(settings(), "/templates/usage")} if disk else {}
     if as_json:
         output.print_json(rows)
         return
@@ -36,10 +39,12 @@ def list_(*, as_json: Json = False) -> None:
             f"{row['memoryMB']} MiB" if row.get("memoryMB") else None,
             row.get("spawnCount", 0),
             row.get("updatedAt"),
+            *((output.size(sizes.get(row["templateID"], 0)),) if disk else ()),
         )
         for row in rows
     ]
-    output.print_table(("name", "id", "cpus", "memory", "started", "updated"), table, "No templates.")
+    columns = ("name", "id", "cpus", "memory", "started", "updated", *(("disk",) if disk else ()))
+    output.print_table(columns, table, "No templates.")
 
 
 @app.command("build")
@@ -123,3 +128,14 @@ def import_(
         output.print_json(made)
     else:
         output.done(f"{name} is ready ({made['templateID']})")
+
+
+@app.command("prune")
+@of_instance
+def prune(*, as_json: Json = False) -> None:
+    """Remove layers that no template, sandbox or recent build of this machine needs."""
+    removed = client.send(settings(), "POST", "/templates/prune")
+    if as_json:
+        output.print_json(removed)
+    else:
+        output.done(f"{removed['layers']} layers removed, {output.size(removed['bytes'])} freed")

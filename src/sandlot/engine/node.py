@@ -323,8 +323,8 @@ class LocalNode:
 
     async def layers_in_use(self) -> set[str]:
         """Layers that machines and saved states of this host need."""
-        records = [_read_record(path) for path in self._sandboxes_dir.iterdir()]
-        found = {layer for record in records for layer in record.get("begun", {}).get("layers", ())}
+        written = [records.read(path) for path in self._sandboxes_dir.iterdir()]
+        found = {layer for record in written for layer in record.get("begun", {}).get("layers", ())}
         return found | {layer for each in (await self.checkpoints()).values() for layer in each.layers}
 
     async def take_files(self, sandbox_id: str, take: Callable[[Path], Awaitable[None]]) -> None:

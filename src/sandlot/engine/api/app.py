@@ -8,7 +8,18 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from sandlot.engine.api import builds, errors, health, observations, sandboxes, suspension, tags, teams, templates
+from sandlot.engine.api import (
+    builds,
+    errors,
+    health,
+    observations,
+    sandboxes,
+    storage,
+    suspension,
+    tags,
+    teams,
+    templates,
+)
 from sandlot.engine.api.deps import Deps
 
 Message = MutableMapping[str, Any]
@@ -32,6 +43,7 @@ def build_app(deps: Deps) -> FastAPI:
         suspension.router,
         tags.router,
         builds.router,
+        storage.router,
         templates.router,
         teams.router,
         health.router,

@@ -11,6 +11,7 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 
 from sandlot.engine.access import Access, Caller
 from sandlot.engine.building import Builder
+from sandlot.engine.building.housekeeping import Housekeeping
 from sandlot.engine.errors import NotFound
 from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.metrics_history import MetricsHistory
@@ -32,6 +33,7 @@ class Deps:
     domain: str | None = None  # what clients append to `{port}-{id}.`, with a port if it is not 443
     metrics: Callable[[], Awaitable[bytes]]  # Prometheus text
     builder: Builder | None = None  # None: this server builds nothing
+    housekeeping: Housekeeping | None = None
 
 
 def given(request: Request) -> Deps:

@@ -101,6 +101,11 @@ class Builder:
         self._clock, self._hold, self._settings, self._limits = clock, hold, settings, limits
         self._places = asyncio.Semaphore(limits.at_once)
         self._active: dict[str, _Active] = {}
+        self._on_ready: Callable[[], Awaitable[None]] | None = None
+
+    def on_ready(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do this whenever a build is finished, before anybody is told."""
+        self._on_ready = act
 
     # Requests
 
@@ -243,6 +248,8 @@ class Builder:
         await self._builds.put(ready)
         await self.shelf.put(template, ready)
         await self._active[build.id].journal.flush()
+        if self._on_ready is not None:
+            await self._on_ready()
         await self._builds.put(replace(ready, status=BuildStatus.READY))
 
     async def _fail(self, build: Build, journal: Journal, step: str | None, message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from pathlib import Path
 
 from sandlot.engine.images.layers import Layers
@@ -23,6 +24,7 @@ class Outcomes:
         try:
             found = json.loads(self._path(key).read_text())
             placed = Placed(layer=found["layer"], home=found["home"])
+            self._path(key).touch()  # what was used lately is not pruned
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return placed if placed.layer is None or self._layers.has(placed.layer) else None
@@ -34,11 +36,18 @@ class Outcomes:
         draft.write_text(json.dumps({"layer": placed.layer, "home": placed.home}))
         draft.rename(path)
 
+    def recent(self, within_s: float) -> set[str]:
+        """Layers of steps that a build used lately."""
+        after = time.time() - within_s
+        paths = [path for path in self._directory.glob("??/*") if _KEY.fullmatch(path.name)]
+        return {json.loads(path.read_text())["layer"] or "" for path in paths if path.stat().st_mtime > after}
+
     def forget_missing(self) -> int:
         """Remove keys whose layers are gone; how many."""
         gone = 0
         for path in self._directory.glob("??/*"):
-            if _KEY.fullmatch(path.name) and self.recall(path.name) is None:
+            layer = json.loads(path.read_text())["layer"] if _KEY.fullmatch(path.name) else None
+            if layer is not None and not self._layers.has(layer):
                 path.unlink(missing_ok=True)
                 gone += 1
         return gone

@@ -46,6 +46,7 @@ class Context:
         self._turn = asyncio.Lock()  # a cell, a restart: one after the other
         self._kernel: Kernel | None = None
         self._running: Cell | None = None
+        self._is_removed = False
         self._ending: tuple[str, str] | None = None  # why we end the kernel ourselves, for the cell that runs
         self._known: Mapping[str, str] = {}  # the sandbox's variables, as this kernel has them
         self._known_for: tuple[str | None] | None = None  # the token they were read with: another one, another sandbox
@@ -86,10 +87,10 @@ class Context:
             await self._ready()
 
     async def remove(self) -> None:
+        self._is_removed = True
         await self._end_kernel("ContextRemoved", "The context was removed while the cell ran")
         async with self._turn:
-            if self._kernel is not None:
-                await self._kernel.stop()
+            await self._drop_kernel()
 
     async def _end_kernel(self, name: str, value: str) -> None:
         self._ending = (name, value)
@@ -138,12 +139,15 @@ class Context:
             await cell.show(failure(name, value))
             await cell.end()
             await self._drop_kernel()
-            await self._ready()
+            if not self._is_removed:
+                await self._ready()
         finally:
             self._running = None
 
     async def _ready(self) -> Kernel:
         """The kernel, a new one if there is none or if it died since the last cell."""
+        if self._is_removed:
+            raise UnknownContext(f"Context {self.id} not found: it was removed")
         if self._kernel is not None and not self._kernel.alive:
             await self._drop_kernel()
         if self._kernel is None:
@@ -222,15 +226,14 @@ class Contexts:
             return self._all[known]
 
     async def remove(self, context_id: str) -> None:
-        context = self.get(context_id)
-        del self._all[context_id]
-        await context.remove()
+        # Listed until it is gone: only listed contexts learn that their kernel ended.
+        await self.get(context_id).remove()
+        self._all.pop(context_id, None)
 
     def reap(self) -> None:
         for context in self:
             context.reap()
 
     async def close(self) -> None:
-        removed = [context.remove() for context in self]
+        await asyncio.gather(*(context.remove() for context in self), return_exceptions=True)
         self._all.clear()
-        await asyncio.gather(*removed, return_exceptions=True)

@@ -56,6 +56,7 @@ from sandlot.engine.suspension import Suspension
 from sandlot.engine.sweeper import run_sweeper
 from sandlot.engine.workshop import LocalWorkshop
 from sandlot.settings import Settings
+from sandlot.stock import FirstUse
 from sandlot.together import Together, inner_door, together
 
 log = logging.getLogger(__name__)
@@ -168,6 +169,10 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             ),
         )
         builder.on_ready(housekeeping.claim)
+        first_use = FirstUse(settings)
+        stack.push_async_callback(first_use.close)
+        lifecycle.when_missing(first_use)
+        builder.when_missing(first_use)
         deps = Deps(
             lifecycle=lifecycle,
             suspension=suspension,

@@ -171,6 +171,10 @@ def _fetch(template: str, source: str, target: Path, name: Path) -> str:
 def build_stock(settings: Settings, name: str, options: Options) -> dict[str, Any]:
     """Build a stock template, prove that it works, and let every team use it."""
     recipe = recipes.stock(name)
+    for needed in recipes.stock_needed(recipe):
+        if not client.find_template(settings, needed):
+            output.say(f"{name} is built upon {needed}, which comes first")
+            build_stock(settings, needed, replace(options, build_args=(), tags=()))
     made = build(settings, recipe, options)
     _smoke(recipe)
     client.send(settings, "PATCH", f"/v2/templates/{made['templateID']}", {"public": True})

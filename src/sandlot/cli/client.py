@@ -123,6 +123,12 @@ def send(settings: Settings, method: str, path: str, body: Any = None) -> Any:
     return _ask(settings, path, method=method, body=body)[0]
 
 
+def find_template(settings: Settings, name: str) -> bool:
+    """Whether a template of this name is there and built."""
+    rows = get(settings, "/templates")
+    return any(name in row["names"] and row["buildStatus"] == "ready" for row in rows)
+
+
 def sandboxes(settings: Settings) -> list[dict[str, Any]]:
     """All sandboxes, page by page."""
     rows: list[dict[str, Any]] = []

@@ -67,6 +67,12 @@ def stock(name: str) -> Recipe:
     )
 
 
+def stock_needed(recipe: Recipe) -> list[str]:
+    """Stock templates that a stock template is built upon."""
+    found = re.findall(r"(?im)^\s*FROM\s+sandlot-template/([\w-]+)", recipe.dockerfile)
+    return [name for name in found if name in stock_names()]
+
+
 def of_directory(file: Path | None, name: str | None) -> Recipe:
     """From a Dockerfile, and from an e2b.toml beside it as E2B's older CLI wrote it."""
     directory = file.parent if file is not None else Path()

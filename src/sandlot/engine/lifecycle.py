@@ -83,6 +83,7 @@ class Lifecycle:
         self._exits: dict[str, Exit] = {}  # machines that ended before their sandbox was running
         self._deadlines: dict[str, datetime] = {}
         self._at_deadline: Callable[[Sandbox], Awaitable[object]] = lambda due: self.end(due, "timeout")
+        self._missing: Callable[[str], Awaitable[str | None]] = _not_coming
         self.rows.on_change(self._note_deadline)
         for node in nodes.values():
             node.on_exit(self.machine_exited)
@@ -94,6 +95,10 @@ class Lifecycle:
     def at_deadline(self, act: Callable[[Sandbox], Awaitable[object]]) -> None:
         """Do this with a sandbox that has reached its deadline, instead of ending it."""
         self._at_deadline = act
+
+    def when_missing(self, ask: Callable[[str], Awaitable[str | None]]) -> None:
+        """Ask this about a template that is not there: it may know that it is on its way."""
+        self._missing = ask
 
     def node(self, name: str) -> Node:
         node = self._nodes.get(name)
@@ -177,9 +182,12 @@ class Lifecycle:
 
     async def template(self, team_id: str, ref: str) -> Template:
         template = await self._templates.resolve(team_id, ref)
+        unbuilt = template is None or (not template.layers and template.checkpoint is None)
+        if unbuilt and (coming := await self._missing(ref)) is not None:
+            raise Unavailable(coming)
         if template is None:
             raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
-        if not template.layers and template.checkpoint is None:
+        if unbuilt:
             raise NotFound(
                 f"template {ref!r} has no finished build tagged 'default'; build it, or name a tag: {ref}:tag"
             )
@@ -472,6 +480,10 @@ class Lifecycle:
     async def close(self) -> None:
         """Give up starts in flight, finish what is being ended. Running sandboxes stay."""
         await self.transitions.finish()
+
+
+async def _not_coming(ref: str) -> str | None:
+    return None
 
 
 class _KeyInUse(Conflict):

@@ -102,6 +102,11 @@ class Builder:
         self._places = asyncio.Semaphore(limits.at_once)
         self._active: dict[str, _Active] = {}
         self._on_ready: Callable[[], Awaitable[None]] | None = None
+        self._missing: Callable[[str], Awaitable[str | None]] | None = None
+
+    def when_missing(self, ask: Callable[[str], Awaitable[str | None]]) -> None:
+        """Ask this about a template that is not there: it may know that it is on its way."""
+        self._missing = ask
 
     def on_ready(self, act: Callable[[], Awaitable[None]]) -> None:
         """Do this whenever a build is finished, before anybody is told."""
@@ -319,6 +324,8 @@ class Builder:
 
     async def _from_template(self, team_id: str, ref: str, steps: Steps) -> tuple[Context, Template]:
         found = await self._templates.resolve(team_id, ref)
+        if found is None and self._missing is not None and (coming := await self._missing(ref)) is not None:
+            raise StepFailed(coming)
         if found is None:
             raise StepFailed(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
         if not found.layers or found.source is not None:

@@ -102,7 +102,7 @@ async def test_an_idle_sandbox_is_paused_and_resumed_on_use(tmp_path: Path, engi
 
 
 async def test_time_runs_out_and_old_age_ends_it(tmp_path: Path, provider: ScriptedProvider) -> None:
-    config = scripted(idle_pause_s=0, max_age_s=4)
+    config = scripted(idle_pause_s=0, max_age_s=3)
     async with Served(tmp_path, config, {"scripted": provider}) as served:
         sandbox = await (await served.user("ada")).create(timeout=1)
         await until(lambda: has_status(sandbox, "paused"), what="its timeout")

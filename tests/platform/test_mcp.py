@@ -30,7 +30,7 @@ async def call(client: Client, name: str, **arguments: Any) -> str:
     return f"error: {text}" if result.is_error else text
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.long)])
 async def test_a_client_gets_a_sandbox_by_adding_one_address(elsewhere: Served, mode: str) -> None:
     async with tools(elsewhere, await elsewhere.key("ada"), mode) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}

@@ -81,7 +81,7 @@ class Commands:
     async def stream(self, target: Target, command: Command) -> AsyncGenerator[Happening]:
         """As it happens. Who leaves early does not end the command; its events tell the rest."""
         pieces: asyncio.Queue[Happening | PlatformError] = asyncio.Queue(PENDING)
-        gone = asyncio.Event()
+        gone, begun = asyncio.Event(), asyncio.Event()
 
         async def pass_on(happening: Happening | PlatformError) -> None:
             if not gone.is_set():
@@ -91,6 +91,7 @@ class Commands:
                     waiting.cancel()
 
         async def take(channel: Channel, text: str) -> None:
+            await begun.wait()  # a quick command speaks before we know that it has started
             await pass_on(Piece(channel, text))
 
         async def follow() -> None:
@@ -99,6 +100,7 @@ class Commands:
                     follower = _Follower(self._ledger, use.session, command, take)
                     running = await follower.start(use)
                     await pass_on(Started(follower.id, running.pid))
+                    begun.set()
                     exit_code, timed_out = await follower.end(running, command.timeout_s)
                     await pass_on(Ended(exit_code, timed_out))
             except PlatformError as error:

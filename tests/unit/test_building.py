@@ -1,0 +1,97 @@
+"""The parts of builds that need no machine: names, variables, image references, Dockerfiles taken apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandlot.cli import recipes
+from sandlot.cli.output import Failure
+from sandlot.engine.building.context import Context, expand
+from sandlot.engine.building.names import parse_name, parse_tags
+from sandlot.engine.errors import InvalidRequest, StepFailed
+from sandlot.engine.images.references import parse_image
+from sandlot.engine.model import Placed
+
+
+@pytest.mark.parametrize(
+    ("text", "alias", "tag"),
+    [("app", "app", None), ("app:v1.2", "app", "v1.2"), ("team/My-App:x", "my-app", "x"), (" app ", "app", None)],
+)
+def test_names_are_taken_apart(text: str, alias: str, tag: str | None) -> None:
+    found = parse_name(text)
+    assert (found.alias, found.tag) == (alias, tag)
+
+
+@pytest.mark.parametrize("text", ["", ":v1", "app:", "a b", "app:a:b", "../x:y/..", "é", "a" * 200])
+def test_what_cannot_name_a_template_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_name(text)
+
+
+def test_tags_may_carry_the_name_of_their_own_template_only() -> None:
+    assert parse_tags(["a", "app:b", "a"], "app") == ("a", "b")
+    for wrong in (":x", "app:", "other:x"):
+        with pytest.raises(InvalidRequest):
+            parse_tags([wrong], "app")
+
+
+def test_variables_are_expanded_and_nothing_is_executed() -> None:
+    values = {"A": "1", "LONG": "x y"}
+    assert expand("$A ${LONG} ${NO:-other} $NO \\$A $(id) `id`", values) == "1 x y other  $A $(id) `id`"
+
+
+def test_steps_hand_their_context_on() -> None:
+    context = Context(layers=("base",), key="0").with_variables(["BIN", "/opt/bin", "PATH", "$BIN:$PATH"])
+    assert context.env["PATH"].startswith("/opt/bin:/usr/local/sbin")
+    assert (context.path("x"), context.path("/y/../z"), context.path("~/a")) == ("/home/user/x", "/z", "/home/user/a")
+    assert context.after("1", Placed(layer=None)).layers == ("base",)
+    with pytest.raises(StepFailed, match="more than 60 layers"):
+        for number in range(60):
+            context = context.after("1", Placed(layer=str(number)))
+    for wrong in ([], ["A"], ["", "x"], ["A=B", "x"]):
+        with pytest.raises(StepFailed):
+            context.with_variables(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("python", "docker.io/library/python:latest"),
+        ("e2bdev/base:1", "docker.io/e2bdev/base:1"),
+        ("localhost:5000/a/b", "localhost:5000/a/b:latest"),
+        ("ghcr.io/x/y@sha256:" + "0" * 64, "ghcr.io/x/y@sha256:" + "0" * 64),
+        ("registry-1.docker.io/library/x", "docker.io/library/x:latest"),
+    ],
+)
+def test_images_are_named_as_docker_names_them(text: str, shown: str) -> None:
+    assert str(parse_image(text)) == shown
+
+
+@pytest.mark.parametrize("text", ["", "UPPER", "a:b:c", "x@sha256:12", "../etc", "a b", "host.example/../x", "x" * 300])
+def test_what_cannot_name_an_image_is_refused(text: str) -> None:
+    with pytest.raises(StepFailed):
+        parse_image(text)
+
+
+def test_a_dockerfile_is_split_into_stages_but_not_inside_heredocs() -> None:
+    text = "ARG V=1\nFROM a AS one\nRUN <<END\nFROM inside\nEND\nFROM --platform=x b\nCOPY --chown=u --from=one /x /y /z/\n"
+    first, second = recipes.stages(text)
+    assert (first.name, second.name) == ("one", None)
+    assert "FROM inside" in first.text and second.text.startswith("ARG V=1\nFROM --platform=x b")
+    (copied,) = recipes.copied_from_stages(second.text)
+    assert (copied.stage, copied.sources, copied.target) == ("one", ("/x", "/y"), "/z/")
+    assert "--chown=u" in copied.head
+
+
+def test_build_arguments_replace_defaults_and_unknown_ones_are_refused() -> None:
+    assert recipes.with_arguments("ARG A=1\nFROM x\nARG B", ["A=two words", 'B=q"$']) == (
+        'ARG A="two words"\nFROM x\nARG B="q\\"\\$"'
+    )
+    with pytest.raises(Failure, match="no ARG"):
+        recipes.with_arguments("FROM x", ["A=1"])
+
+
+def test_every_stock_template_has_a_readme_and_smoke_commands() -> None:
+    for name in recipes.stock_names():
+        recipe = recipes.stock(name)
+        assert recipe.description and recipe.smoke and (recipes.STOCK / name / "README.md").exists(), name

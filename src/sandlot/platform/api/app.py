@@ -20,7 +20,8 @@ Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"
 OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"})  # for these nobody needs a key
 MOST_JSON = 40 << 20
-_UNBOUNDED = "/sandboxes/upload-file"
+MOST_UPLOAD = 4 << 30
+UPLOAD = "/sandboxes/upload-file"
 ROUTERS = (sandboxes.router, commands.router, files.router, events.router)
 
 
@@ -83,7 +84,7 @@ class Platform:
         if scope["path"] == MCP:
             await self._mcp(scope, _bounded(receive), send)
             return
-        await self._app(scope, receive if scope["path"] == _UNBOUNDED else _bounded(receive), send)
+        await self._app(scope, _bounded(receive, MOST_UPLOAD if scope["path"] == UPLOAD else MOST_JSON), send)
 
 
 def _secret(scope: Scope) -> str | None:
@@ -96,7 +97,7 @@ def _secret(scope: Scope) -> str | None:
     return found
 
 
-def _bounded(receive: Receive) -> Receive:
+def _bounded(receive: Receive, most: int = MOST_JSON) -> Receive:
     """Refuses a body that is larger than any request needs, before all of it is in memory."""
     seen = 0
 
@@ -104,8 +105,8 @@ def _bounded(receive: Receive) -> Receive:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > MOST_JSON:
-            raise HTTPException(413, f"the body is larger than {MOST_JSON >> 20} MiB; use /sandboxes/upload-file")
+        if seen > most:
+            raise HTTPException(413, f"the body is larger than the {most >> 20} MiB that this route takes")
         return message
 
     return counted

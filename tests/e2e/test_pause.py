@@ -137,6 +137,7 @@ except OSError as error:
     print("error", error.errno)
 """
     sandbox.files.write("/tmp/out.py", program)
+    sandbox.files.write("/tmp/out", "")
     command = sandbox.commands.run("python3 /tmp/out.py > /tmp/out 2>&1", background=True, timeout=0)
     until(lambda: sandbox.files.exists("/tmp/connected") or sandbox.files.read("/tmp/out") != "", what="the connection")
     if not sandbox.files.exists("/tmp/connected"):

@@ -69,7 +69,7 @@ class Database:
 
     async def migrate(self) -> None:
         """Bring the database to this version; quick when it is there already."""
-        with translated("open the platform's database"):
+        with translated(f"open the platform's database at {self._writer.url.render_as_string(hide_password=True)}"):
             if self._file is not None:
                 _make_private(self._file)
             async with self._readers.connect() as connection:

@@ -46,6 +46,7 @@ class Context:
         self._turn = asyncio.Lock()  # a cell, a restart: one after the other
         self._kernel: Kernel | None = None
         self._running: Cell | None = None
+        self._fresh = asyncio.Event()  # a kernel was started since somebody asked
         self._is_removed = False
         self._ending: tuple[str, str] | None = None  # why we end the kernel ourselves, for the cell that runs
         self._known: Mapping[str, str] = {}  # the sandbox's variables, as this kernel has them
@@ -82,23 +83,27 @@ class Context:
             kernel.kill()
 
     async def restart(self) -> None:
-        await self._end_kernel("ContextRestarted", "The context was restarted while the cell ran")
-        async with self._turn:
-            await self._ready()
+        """A new kernel, at once: a cell that runs ends, cells that wait run in the new one."""
+        if self._running is None:
+            async with self._turn:
+                await self._drop_kernel()
+                await self._ready()
+            return
+        self._fresh.clear()
+        self._end_kernel("ContextRestarted", "The context was restarted while the cell ran")
+        await self._fresh.wait()
 
     async def remove(self) -> None:
         self._is_removed = True
-        await self._end_kernel("ContextRemoved", "The context was removed while the cell ran")
+        self._end_kernel("ContextRemoved", "The context was removed while the cell ran")
         async with self._turn:
             await self._drop_kernel()
 
-    async def _end_kernel(self, name: str, value: str) -> None:
+    def _end_kernel(self, name: str, value: str) -> None:
+        """The cell that runs learns why, and sees to the next kernel."""
         self._ending = (name, value)
         if self._kernel is not None:
             self._kernel.kill()
-            if self._running is None:
-                async with self._turn:
-                    await self._drop_kernel()
 
     async def _drop_kernel(self) -> None:
         kernel, self._kernel = self._kernel, None
@@ -118,7 +123,7 @@ class Context:
             await cell.end()
 
     async def _run(self, cell: Cell) -> None:
-        self._ending = None
+        self._running, self._ending = cell, None
         try:
             kernel = await self._ready()
             await self._meet_sandbox(kernel, cell.token)
@@ -126,7 +131,6 @@ class Context:
                 await kernel.run_quietly(self.language.assign(cell.env))
             if cell.is_abandoned:
                 return
-            self._running = cell
             with self._guard.watching(kernel):
                 async for line in lines(kernel, cell.code):
                     await cell.show(line)
@@ -143,6 +147,7 @@ class Context:
                 await self._ready()
         finally:
             self._running = None
+            self._fresh.set()
 
     async def _ready(self) -> Kernel:
         """The kernel, a new one if there is none or if it died since the last cell."""
@@ -154,6 +159,7 @@ class Context:
             kernel = Kernel(self.language, self.cwd, self._state)
             await kernel.start()
             self._kernel = kernel
+            self._fresh.set()
         return self._kernel
 
     async def _meet_sandbox(self, kernel: Kernel, token: str | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,12 +47,25 @@ def test_a_restarted_context_has_forgotten(interpreter: Interpreter, context: st
 
 
 def test_a_cell_ends_when_its_context_is_restarted(interpreter: Interpreter, context: str) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        cell = pool.submit(interpreter.failure, "print(1, flush=True)\nimport time; time.sleep(60)", context_id=context)
-        while cell.running() and interpreter.client.post(f"/contexts/{context}/restart").status_code == 200:
-            if cell.done():
-                break
-        assert cell.result(20)["name"] == "ContextRestarted"
+    body = {"code": "print(1, flush=True)\nimport time; time.sleep(60)", "context_id": context}
+    with interpreter.client.stream("POST", "/execute", json=body) as answer:
+        lines = answer.iter_lines()
+        next(line for line in lines if '"stdout"' in line)
+        assert interpreter.client.post(f"/contexts/{context}/restart").status_code == 200
+        assert json.loads(next(line for line in lines if '"error"' in line))["name"] == "ContextRestarted"
+    assert interpreter.value("1 + 1", context_id=context) == "2"
+
+
+def test_a_restart_does_not_wait_for_cells_that_wait(interpreter: Interpreter, context: str) -> None:
+    slow = "print(1, flush=True)\nimport time; time.sleep(5)"
+    with ThreadPoolExecutor(2) as pool:
+        cells = [pool.submit(interpreter.run, slow, context_id=context) for _ in range(2)]
+        began = time.monotonic()
+        while not any(cell.done() for cell in cells) and time.monotonic() - began < 4:
+            assert interpreter.client.post(f"/contexts/{context}/restart").status_code == 200
+        assert time.monotonic() - began < 4
+        for cell in cells:
+            cell.result(30)
 
 
 def test_a_context_can_be_removed_while_its_cell_is_being_interrupted(interpreter: Interpreter) -> None:

@@ -17,6 +17,7 @@ from sandlot.engine.images.layers import Layers
 from sandlot.engine.model import Image
 
 UNPACK_TIMEOUT_S = 3600
+SOURCES = Path(unpacking.__file__).parents[3]  # where the package is, installed or not
 FORMAT = 1  # raise it when the same image is unpacked to something else
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -76,7 +77,7 @@ async def unpack(layers: Layers, name: str, files: Sequence[Path], most_bytes: i
                 *(sys.executable, "-m", unpacking.__name__),
                 input=json.dumps(job).encode(),
                 timeout_s=UNPACK_TIMEOUT_S,
-                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(SOURCES)},
                 pass_fds=fds,
             )
         except processes.CommandFailed as error:

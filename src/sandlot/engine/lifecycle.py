@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 START_LIMIT_S = 120.0  # a node has tighter limits of its own; this one bounds a node that hangs
 STOP_LIMIT_S = 60.0
+SETTLE_TRIES = 5
+TRANSIENT = frozenset({State.CREATING, State.PAUSING, State.CAPTURING, State.RESUMING})
 EXPIRE_WAIT_S = 2.0
 LISTED = (State.RUNNING, State.CAPTURING, State.PAUSING, State.PAUSED, State.RESUMING)
 ENDS_AT_ONCE = 8  # stopping is work for the host; a hundred at the same moment would starve running sandboxes
@@ -364,7 +366,10 @@ class Lifecycle:
     async def settled(self, team_id: str | None, sandbox_id: str) -> Sandbox:
         """The row, after waiting for a start, a pause or a resume in flight."""
         sandbox = await self.get(team_id, sandbox_id)
-        if sandbox.id in self.transitions.moving:
+        for _ in range(SETTLE_TRIES):
+            # A row that is still halfway, with nobody moving it, was read just before its last write.
+            if sandbox.id not in self.transitions.moving and sandbox.state not in TRANSIENT:
+                break
             await self.transitions.settle(sandbox.id)
             sandbox = await self.get(team_id, sandbox_id)
         return sandbox

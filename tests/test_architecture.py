@@ -31,6 +31,7 @@ DOORS = {"api", "edge"}
 ADAPTERS = {
     "checkpoints",
     "machine_records",
+    "machine_starts",
     "runtimes",
     "network",
     "images",

@@ -42,10 +42,11 @@ from sandlot.engine.images.sources import ImageSources
 from sandlot.engine.images.storage import LayerStorage
 from sandlot.engine.images.uploads import DiskUploads
 from sandlot.engine.lifecycle import Lifecycle
+from sandlot.engine.machine_starts import Guest
 from sandlot.engine.metrics_history import MetricsHistory
 from sandlot.engine.model import Resources, Sandbox, State, Template
 from sandlot.engine.network.slots import Slots
-from sandlot.engine.node import Guest, LocalNode
+from sandlot.engine.node import LocalNode
 from sandlot.engine.ports import Runtime, TemplateStore
 from sandlot.engine.reconcile import Reconciler
 from sandlot.engine.request import Limits

@@ -7,32 +7,30 @@ import contextlib
 import logging
 import os
 import shutil
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from sandlot.engine import machine_records as records
-from sandlot.engine import processes, startup
+from sandlot.engine import processes
 from sandlot.engine.checkpoints import Checkpoints
-from sandlot.engine.commands import CommandClient, Door
-from sandlot.engine.envd import EnvdClient, Identity
-from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound, StateUnusable
+from sandlot.engine.commands import CommandClient
+from sandlot.engine.envd import EnvdClient
+from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, NotFound, StateUnusable
 from sandlot.engine.logbook import Logbook
+from sandlot.engine.machine_starts import Guest, Started, Starts, captures_memory
 from sandlot.engine.model import (
     Checkpoint,
     Exit,
     Instance,
     LogEntry,
     Machine,
-    MachineSpec,
     NetworkPolicy,
     NewMachine,
     PauseMode,
     Sandbox,
-    Slot,
     Usage,
 )
 from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime, Telling
@@ -41,15 +39,6 @@ log = logging.getLogger(__name__)
 
 LOGS_AT_STOP_S = 0.5
 SETTLE_S = 0.06  # what gVisor needs to notice that connections were closed; one that it has not breaks the saved state
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guest:
-    """The guest runtime that new machines get, and how its daemon is started. Older ones stay beside it."""
-
-    directory: Path  # named by a digest of its content
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,12 +74,18 @@ class LocalNode:
         self._sandboxes_dir = data_dir / "sandboxes"
         self._logbook = Logbook(data_dir / "logs")
         self._checkpoints = Checkpoints(data_dir / "checkpoints", checkpoint_limit_bytes)
-        self._layers_dir = layers_dir
         self._guest = guest
         self._runtimes = runtimes
         self._network = network
         self._envd = envd
-        self._commands = commands
+        self._machine_starts = Starts(
+            layers_dir=layers_dir,
+            guest=guest,
+            network=network,
+            envd=envd,
+            commands=commands,
+            checkpoints=self._checkpoints,
+        )
         self._taken_dir = data_dir / "taken"
         self._keep_logs = keep_logs
         self._live: dict[str, _Live] = {}
@@ -116,104 +111,24 @@ class LocalNode:
                 raise
 
     async def _start(self, runtime: Runtime, new: NewMachine) -> Machine:
+        started = await self._begin(runtime, new)
+        await self._machine_starts.settle_in(runtime, new, started)
+        return self._watched(runtime, started, new.envd_token).machine
+
+    async def _begin(self, runtime: Runtime, new: NewMachine) -> Started:
         directory = self._directory(new.sandbox_id)
         directory.mkdir(mode=0o700)
-        records.write(directory, {"runtime": new.runtime})
-        slot = await self._network.acquire(new.sandbox_id, new.network)
-        spec, held_token = await asyncio.to_thread(self._plan, runtime, new, directory, slot)
-        instance = await runtime.start(spec)
-        begun = records.Begun(
-            guest=spec.guest.name,
-            layers=tuple(layer.name for layer in spec.layers),
-            boot_id=spec.boot_id or "",
-            resources=spec.resources,
-        )
-        record = {
-            "runtime": new.runtime,
-            "address": slot.address,
-            "slot": slot.index,
-            "instance": dict(instance.state),
-            "begun": asdict(begun),
-        }
-        records.write(directory, record)
-        machine = records.machine(new.sandbox_id, runtime, record)
-        await self._introduce(runtime, instance, slot.address, new, held_token)
-        if new.checkpoint is not None and not new.memory and _captures_memory(runtime):
-            await self._envd.halt(slot.address, new.envd_token)
-        goes_on = new.checkpoint is not None and new.memory and _captures_memory(runtime)
-        if self._commands is not None and not goes_on:
-            await startup.begin(self._commands, Door(slot.address, new.envd_token), new.template)
-        self._live[new.sandbox_id] = _Live(
-            machine=machine,
-            instance=instance,
-            token=new.envd_token,
-            watcher=self._watch(runtime, instance),
-            begun=begun,
-        )
-        return machine
+        return await self._machine_starts.begin(runtime, new, directory)
 
-    def _plan(self, runtime: Runtime, new: NewMachine, directory: Path, slot: Slot) -> tuple[MachineSpec, str | None]:
-        """What to start, and the token that the daemon in a saved state holds."""
-        fresh = MachineSpec(
-            sandbox_id=new.sandbox_id,
-            directory=directory,
-            layers=tuple(self._layers_dir / layer for layer in new.template.layers),
-            guest=self._guest.directory,
-            slot=slot,
-            resources=new.resources,
-            hostname=new.sandbox_id,
-            argv=self._guest.argv,
-            env=self._guest.env,
-            boot_id=str(uuid.uuid4()),
+    def _watched(self, runtime: Runtime, started: Started, token: str | None) -> _Live:
+        live = self._live[started.instance.sandbox_id] = _Live(
+            machine=started.machine,
+            instance=started.instance,
+            token=token,
+            watcher=self._watch(runtime, started.instance),
+            begun=started.begun,
         )
-        if new.checkpoint is None:
-            return fresh, None
-        saved, state = self._checkpoints.open(new.checkpoint)
-        if saved.runtime != runtime.name:
-            raise InvalidRequest(f"the saved state {saved.name} is of runtime {saved.runtime!r}, not {runtime.name!r}")
-        remembers = _captures_memory(runtime)
-        goes_on = new.memory and saved.mode is PauseMode.FULL and saved.name == new.sandbox_id
-        guest = self._guest.directory.parent / saved.guest if remembers else self._guest.directory
-        if not guest.is_dir():
-            raise StateUnusable(f"the guest runtime inside the saved state {saved.name} is no longer on this host")
-        spec = replace(
-            fresh,
-            layers=tuple(self._layers_dir / layer for layer in saved.layers),
-            guest=guest,
-            resources=saved.resources,
-            boot_id=saved.boot_id if goes_on else fresh.boot_id,
-            checkpoint=state,
-            program=saved.program if remembers else None,
-            owns_checkpoint=saved.name == new.sandbox_id,
-        )
-        return spec, saved.envd_token if remembers else None
-
-    async def _introduce(
-        self, runtime: Runtime, instance: Instance, address: str, new: NewMachine, held_token: str | None
-    ) -> None:
-        """Give the guest its identity; a machine that dies meanwhile is told at once, not after a timeout."""
-        template = new.template
-        identity = Identity(
-            sandbox_id=new.sandbox_id,
-            template_id=template.id,
-            access_token=new.envd_token,
-            default_user=template.default_user,
-            default_workdir=template.default_workdir,
-            env_vars=new.env_vars,
-        )
-        init = asyncio.ensure_future(self._envd.init(address, identity, held_token=held_token))
-        death = asyncio.ensure_future(runtime.wait(instance))
-        try:
-            await asyncio.wait({init, death}, return_when=asyncio.FIRST_COMPLETED)
-            if not init.done():
-                raise MachineFailed(
-                    f"the machine of sandbox {new.sandbox_id} ended at its start: {death.result().reason}"
-                )
-            await init
-        finally:
-            for task in (init, death):
-                task.cancel()
-            await asyncio.gather(init, death, return_exceptions=True)
+        return live
 
     async def adopt(self, sandbox: Sandbox) -> None:
         if sandbox.machine is None:
@@ -283,7 +198,7 @@ class LocalNode:
         mode = PauseMode.FULL if memory else PauseMode.FILESYSTEM
         async with self._alone(sandbox_id):
             await self._save_logs(sandbox_id)
-            if memory and not _captures_memory(runtime):  # memory is kept by standing still; the files are kept besides
+            if memory and not captures_memory(runtime):  # memory is kept by standing still; the files are kept besides
                 if not isinstance(runtime, Freezing):
                     raise InvalidRequest(f"runtime {runtime.name!r} cannot pause")
                 await runtime.freeze(live.instance)
@@ -297,7 +212,7 @@ class LocalNode:
     async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
         live = self._known(sandbox_id)
         runtime = self._runtimes[live.instance.runtime]
-        mode = PauseMode.FULL if memory and _captures_memory(runtime) else PauseMode.FILESYSTEM
+        mode = PauseMode.FULL if memory and captures_memory(runtime) else PauseMode.FILESYSTEM
         async with self._alone(sandbox_id):
             return await self._capture(runtime, live, name, mode, final=False, lasting=lasting)
 
@@ -319,7 +234,7 @@ class LocalNode:
 
     def keeps_memory(self, runtime: str) -> bool:
         """Whether states that this runtime captures hold memory too."""
-        return _captures_memory(self._runtime(runtime))
+        return captures_memory(self._runtime(runtime))
 
     async def layers_in_use(self) -> set[str]:
         """Layers that machines and saved states of this host need."""
@@ -356,7 +271,7 @@ class LocalNode:
 
     def _stands_still(self, saved: Checkpoint) -> bool:
         """Whether the memory that goes with this state is where the machine is, if it is anywhere."""
-        return saved.mode is PauseMode.FULL and not _captures_memory(self._runtime(saved.runtime))
+        return saved.mode is PauseMode.FULL and not captures_memory(self._runtime(saved.runtime))
 
     async def _thaw(self, new: NewMachine) -> Machine:
         """Let a machine that stands still go on. One whose host was restarted meanwhile has only its files left."""
@@ -533,7 +448,3 @@ class LocalNode:
         for watcher in watchers:
             watcher.cancel()
         await asyncio.gather(*watchers, return_exceptions=True)
-
-
-def _captures_memory(runtime: Runtime) -> bool:
-    return isinstance(runtime, Capturing) and runtime.captures_memory

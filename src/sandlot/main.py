@@ -172,8 +172,8 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
         builder.on_ready(housekeeping.claim)
         first_use = FirstUse(settings)
         stack.push_async_callback(first_use.close)
-        lifecycle.when_missing(first_use)
-        builder.when_missing(first_use)
+        lifecycle.when_missing(first_use.announce)
+        builder.when_missing(first_use.make)
         deps = Deps(
             lifecycle=lifecycle,
             suspension=suspension,

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 from sandlot.cli import recipes
 from sandlot.engine import processes
+from sandlot.engine.errors import StepFailed
 from sandlot.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -17,27 +19,48 @@ BUILD_TIMEOUT_S = 3600
 
 
 class FirstUse:
-    """Call it with the name of a template that is not there; it says what is being done about it."""
+    """Knows which templates that are not there can be made. Each is made once, however many ask for it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._builds: dict[str, asyncio.Task[None]] = {}
 
-    async def __call__(self, ref: str) -> str | None:
-        """What to tell the caller, or None if it is no stock template."""
+    async def announce(self, ref: str) -> str | None:
+        """Begin to build it; what to tell the caller, or None if it is no stock template."""
         name = ref.partition(":")[0]
         if name not in recipes.stock_names():
             return None
-        failed = ""
         earlier = self._builds.get(name)
+        failed = ""
         if earlier is not None and earlier.done() and not earlier.cancelled() and earlier.exception() is not None:
-            failed = f" (the last attempt failed: {str(earlier.exception())[-300:]})"
-        if earlier is None or earlier.done():
-            self._builds[name] = asyncio.create_task(self._build(name), name=f"stock template {name}")
+            failed = f" (the last attempt failed: {_said(earlier.exception())})"
+        self._begin(name)
         return (
             f"the stock template {name!r} is being built for its first use{failed}; try again in a few minutes, or watch it: "
             f"./sandlot template build --stock {name}"
         )
+
+    async def make(self, ref: str, tell: Callable[[str], None]) -> bool:
+        """Build it and wait until it is there. False: it is no stock template. Raises `StepFailed`."""
+        name = ref.partition(":")[0]
+        if name not in recipes.stock_names():
+            return False
+        tell(f"the stock template {name!r} is being built for its first use; this build goes on when it is ready")
+        try:
+            await asyncio.shield(self._begin(name))
+        except processes.CommandFailed as error:
+            raise StepFailed(
+                f"the stock template {name!r}, which this is built upon, could not be built: {_said(error)}"
+            ) from error
+        tell(f"the stock template {name!r} is ready")
+        return True
+
+    def _begin(self, name: str) -> asyncio.Task[None]:
+        task = self._builds.get(name)
+        if task is None or task.done():
+            task = self._builds[name] = asyncio.create_task(self._build(name), name=f"stock template {name}")
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the log has it already
+        return task
 
     async def _build(self, name: str) -> None:
         log.info("building the stock template %s for its first use", name)
@@ -55,3 +78,8 @@ class FirstUse:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _said(error: BaseException | None) -> str:
+    text = error.output if isinstance(error, processes.CommandFailed) else str(error)
+    return text.strip()[-300:]

@@ -79,6 +79,14 @@ class _Failed(Exception):
         self.step = step
 
 
+class _Missing(Exception):
+    """The template to build upon is not there, or has no content yet."""
+
+    def __init__(self, ref: str, problem: str) -> None:
+        super().__init__(problem)
+        self.ref = ref
+
+
 class Builder:
     """Methods that take `team_id` see only that team's templates."""
 
@@ -102,11 +110,11 @@ class Builder:
         self._places = asyncio.Semaphore(limits.at_once)
         self._active: dict[str, _Active] = {}
         self._on_ready: Callable[[], Awaitable[None]] | None = None
-        self._missing: Callable[[str], Awaitable[str | None]] | None = None
+        self._make: Callable[[str, Callable[[str], None]], Awaitable[bool]] | None = None
 
-    def when_missing(self, ask: Callable[[str], Awaitable[str | None]]) -> None:
-        """Ask this about a template that is not there: it may know that it is on its way."""
-        self._missing = ask
+    def when_missing(self, make: Callable[[str, Callable[[str], None]], Awaitable[bool]]) -> None:
+        """Have this make a template that is not there, and tell what it does. False: it does not know the template."""
+        self._make = make
 
     def on_ready(self, act: Callable[[], Awaitable[None]]) -> None:
         """Do this whenever a build is finished, before anybody is told."""
@@ -221,9 +229,7 @@ class Builder:
                 active.journal.tell(
                     f"waiting: {self._limits.at_once} builds are running, which is all this server runs at once"
                 )
-            async with self._places, asyncio.timeout(self._limits.build_s):
-                content = await self._build(template, build, recipe, active.journal)
-            await self._finish(template, build, content)
+            await self._finish(template, build, await self._through(template, build, recipe, active.journal))
         except _Failed as failure:
             await self._fail(build, active.journal, failure.step, str(failure))
         except TimeoutError:
@@ -240,6 +246,25 @@ class Builder:
             flushing.cancel()
             await active.journal.flush()
             del self._active[build.id]
+
+    async def _through(self, template: Template, build: Build, recipe: Recipe, journal: Journal) -> Content:
+        """Build in a place of the queue. What is made for this build first may need a place itself: none is kept meanwhile."""
+        try:
+            return await self._in_place(template, build, recipe, journal)
+        except _Missing as missing:
+            if not await _at(BASE, self._made(missing.ref, journal)):
+                raise _Failed(BASE, str(missing)) from missing
+        try:
+            return await self._in_place(template, build, recipe, journal)
+        except _Missing as missing:
+            raise _Failed(BASE, str(missing)) from missing
+
+    async def _in_place(self, template: Template, build: Build, recipe: Recipe, journal: Journal) -> Content:
+        async with self._places, asyncio.timeout(self._limits.build_s):
+            return await self._build(template, build, recipe, journal)
+
+    async def _made(self, ref: str, journal: Journal) -> bool:
+        return self._make is not None and await self._make(ref, lambda line: journal.tell(line, "info", BASE))
 
     async def _flush_regularly(self, journal: Journal) -> None:
         while True:
@@ -324,13 +349,12 @@ class Builder:
 
     async def _from_template(self, team_id: str, ref: str, steps: Steps) -> tuple[Context, Template]:
         found = await self._templates.resolve(team_id, ref)
-        if found is None and self._missing is not None and (coming := await self._missing(ref)) is not None:
-            raise StepFailed(coming)
         if found is None:
-            raise StepFailed(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
-        if not found.layers or found.source is not None:
-            why = "it is a snapshot" if found.source is not None else "it has not been built yet"
-            raise StepFailed(f"template {ref!r} cannot be built upon: {why}")
+            raise _Missing(ref, f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
+        if found.source is not None:
+            raise StepFailed(f"template {ref!r} cannot be built upon: it is a snapshot")
+        if not found.layers:
+            raise _Missing(ref, f"template {ref!r} cannot be built upon: it has not been built yet")
         key = chained("template", found.layers, found.default_user, found.default_workdir, sorted(found.env.items()))
         context = Context(
             layers=found.layers, key=key, user=found.default_user, workdir=found.default_workdir, env=found.env

@@ -253,7 +253,7 @@ async def test_files_are_in_a_state_as_they_were_at_that_moment(bench: Bench) ->
 
 @real_runtimes
 async def test_processes_are_in_a_state_where_the_runtime_says_so(bench: Bench) -> None:
-    counting = "n=0; while true; do n=$((n+1)); echo $n >/tmp/count; sleep 0.02; done"
+    counting = "n=0; while true; do n=$((n+1)); echo $n >/tmp/next; mv /tmp/next /tmp/count; sleep 0.02; done"
     instance = await bench.start(("/bin/sh", "-c", f"({counting}) & {PATIENT[2]}"))
     await bench.ask("until [ -s /tmp/count ]; do sleep 0.02; done")
     state = await captured(bench, instance, final=True)

@@ -70,7 +70,7 @@ def undisturbed(server: Server, neighbour: Sandbox) -> Iterator[None]:
         done.set()
         asker.join(60)
     assert not failures and not asker.is_alive()
-    assert slowest["server"] < 3 and slowest["neighbour"] < 10, slowest
+    assert slowest["server"] < 10 and slowest["neighbour"] < 20, slowest
 
 
 def story(server: Server, sandbox: Sandbox) -> list[str]:
@@ -119,12 +119,12 @@ def test_a_fork_bomb_stays_inside_and_ends_with_its_command(
 ) -> None:
     with undisturbed(server, neighbour), pytest.raises((CommandExitException, SandboxException, TimeoutException)):
         greedy.commands.run(FORK_BOMB, timeout=4)
-    until(lambda: answers(greedy), 30, "an answer of the sandbox")
+    until(lambda: answers(greedy), 90, "an answer of the sandbox")
 
 
 def answers(sandbox: Sandbox) -> bool:
     with contextlib.suppress(CommandExitException, SandboxException):
-        return sandbox.commands.run("echo back", timeout=5).stdout == "back\n"
+        return sandbox.commands.run("echo back", timeout=15).stdout == "back\n"
     return False
 
 

@@ -39,6 +39,7 @@ ADAPTERS = {
     "envd",
     "node",
     "processes",
+    "stillness",
     "logbook",
     "commands",
     "startup",

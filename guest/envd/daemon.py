@@ -56,6 +56,7 @@ class Daemon:
             "POST /relay": self._relay,
             "POST /halt": self._halt,
             "GET /logs": self._logs,
+            "GET /stillness": self._stillness,
         }
         self._paths = {route.split(" ")[1] for route in self._routes}
 
@@ -130,6 +131,9 @@ class Daemon:
             await asyncio.sleep(0.01)
         os.sync()
         await reply.send(204, [("Cache-Control", "no-store")])
+
+    async def _stillness(self, request: Request, reply: Reply) -> None:
+        await reply.send_json(200, {"processes": self.processes.count_all()})
 
     async def _logs(self, request: Request, reply: Reply) -> None:
         after = request.query.get("after", "0")

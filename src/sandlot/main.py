@@ -52,6 +52,7 @@ from sandlot.engine.reconcile import Reconciler
 from sandlot.engine.request import Limits
 from sandlot.engine.routing import Routes
 from sandlot.engine.runtimes import RUNTIMES
+from sandlot.engine.stillness import Stillness
 from sandlot.engine.store import Database, SqlAccess, SqlBuilds, SqlSandboxes, SqlTags, SqlTemplates
 from sandlot.engine.suspension import Suspension
 from sandlot.engine.sweeper import run_sweeper
@@ -104,6 +105,7 @@ class _Engine:
     lifecycle: Lifecycle
     reconciler: Reconciler
     history: MetricsHistory
+    stillness: Stillness
 
 
 @contextlib.asynccontextmanager
@@ -186,18 +188,22 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             version=__version__,
             max_body_bytes=settings.max_body_mb << 20,
             domain=_public_domain(settings),
-            metrics=lambda: numbers.render(by_state, lambda: edge.open_connections(), node.saved_bytes),
+            metrics=lambda: numbers.render(
+                by_state, lambda: edge.open_connections(), node.saved_bytes, node.stillness.count
+            ),
         )
         edge = Edge(
             telemetry.Watched(platform.beside(build_app(deps)), numbers),
             Routes(lifecycle.find, running),
             relay=node.relay_port,
             wake=suspension.wake,
+            awake=node.stillness.awake,
             domain=settings.domain,
             on_pass=lambda kind: numbers.edge_passed.labels(kind).inc(),
             on_refusal=lambda status: numbers.edge_refused.labels(str(status)).inc(),
         )
         stack.push_async_callback(edge.close)
+        lifecycle.on_change(node.stillness.changed)
         lifecycle.on_change(edge.changed)
         lifecycle.on_change(history.changed)
         reconciler = Reconciler(
@@ -213,7 +219,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
         repairs = await reconciler.at_start()
         if repairs.adopted:
             progress(f"took over {len(repairs.adopted)} running sandboxes")
-        yield _Engine(app=edge, lifecycle=lifecycle, reconciler=reconciler, history=history)
+        yield _Engine(app=edge, lifecycle=lifecycle, reconciler=reconciler, history=history, stillness=node.stillness)
 
 
 def now() -> datetime:
@@ -287,6 +293,7 @@ async def _node(
         commands=commands,
         checkpoint_limit_bytes=settings.checkpoint_disk_gb << 30,
         keep_logs=timedelta(hours=settings.keep_ended_hours),
+        idle_freeze_s=settings.idle_freeze_s,
     )
     try:
         yield node
@@ -444,6 +451,7 @@ async def _listen(settings: Settings, engine: _Engine, platform: Together) -> No
         asyncio.create_task(run_sweeper(engine.lifecycle, now, keep_ended=timedelta(hours=settings.keep_ended_hours))),
         asyncio.create_task(engine.reconciler.run()),
         asyncio.create_task(engine.history.run()),
+        asyncio.create_task(engine.stillness.run()),
         asyncio.create_task(platform.run()),
     ]
     for loop in loops:

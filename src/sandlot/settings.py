@@ -53,6 +53,12 @@ class Settings(BaseSettings):
     sandbox_disk_mb: int = Field(5120, ge=64, description="Most a sandbox may write, in MiB.")
     sandbox_pids: int = Field(2048, ge=32, description="Most processes and threads in a sandbox.")
     max_sandboxes: int = Field(100, ge=1, description="Most sandboxes that run at once; more are refused with 429.")
+    idle_freeze_s: float = Field(
+        5,
+        ge=0,
+        description="After how many seconds a sandbox is frozen in which nothing runs and that nobody is connected to; "
+        "the next request thaws it. 0: never.",
+    )
     max_timeout_hours: int = Field(24, ge=1, description="Longest time to live that a caller may ask for.")
     network_range: IPv4Network = Field(
         IPv4Network("10.213.0.0/16"), description="Addresses for sandbox slots; each instance takes a free part of it."

@@ -112,6 +112,11 @@ class Telemetry:
             registry=registry,
         )
         self.sandboxes = Gauge("sandlot_sandboxes", "Sandboxes by state.", ["state"], registry=registry)
+        self.still = Gauge(
+            "sandlot_still_sandboxes",
+            "Running sandboxes that are held still because nobody uses them.",
+            registry=registry,
+        )
         self.checkpoint_bytes = Gauge(
             "sandlot_checkpoint_bytes", "Disk that states of paused sandboxes and snapshots take.", registry=registry
         )
@@ -136,11 +141,13 @@ class Telemetry:
         sandboxes: Callable[[], Awaitable[Mapping[str, int]]],
         edge_open: Callable[[], int],
         checkpoint_bytes: Callable[[], int] = lambda: 0,
+        still: Callable[[], int] = lambda: 0,
     ) -> bytes:
         for state, count in (await sandboxes()).items():
             self.sandboxes.labels(state).set(count)
         self.edge_open.set(edge_open())
         self.checkpoint_bytes.set(checkpoint_bytes())
+        self.still.set(still())
         return generate_latest(self.registry)
 
 

@@ -92,6 +92,14 @@ class EnvdClient:
         if problem:
             raise GuestUnresponsive(f"the daemon at {address} did not end the guest's processes: {problem[:200]}")
 
+    async def is_idle(self, address: str, token: str | None) -> bool:
+        """Whether nothing but the daemon runs in the guest. A daemon that does not say so is taken to be busy."""
+        try:
+            reply = await self._json("GET", address, "/stillness", token)
+        except GuestUnresponsive:
+            return False
+        return reply.get("processes") == 0 and reply["processes"] is not False
+
     async def logs(self, address: str, token: str | None) -> Sequence[LogEntry]:
         """What the daemon logged; empty if it does not answer in time."""
         try:

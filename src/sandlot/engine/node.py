@@ -34,6 +34,7 @@ from sandlot.engine.model import (
     Usage,
 )
 from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime, Telling
+from sandlot.engine.stillness import Stillness
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +70,12 @@ class LocalNode:
         checkpoint_limit_bytes: int = 1 << 40,
         keep_logs: timedelta = timedelta(hours=24),
         starts_at_once: int = 2 * (os.cpu_count() or 2),
+        idle_freeze_s: float = 0,
     ) -> None:
         self.name = name
+        self.stillness = Stillness(
+            is_idle=self._is_idle, freeze=self._hold_still, thaw=self._let_run, patience_s=idle_freeze_s
+        )
         self._sandboxes_dir = data_dir / "sandboxes"
         self._logbook = Logbook(data_dir / "logs")
         self._checkpoints = Checkpoints(data_dir / "checkpoints", checkpoint_limit_bytes)
@@ -134,6 +139,7 @@ class LocalNode:
         if sandbox.machine is None:
             raise NotFound(f"sandbox {sandbox.id} has no machine on node {self.name}")
         await self._take_over(sandbox.id, sandbox.runtime, sandbox.network, sandbox.envd_token)
+        await self._let_run(sandbox.id)  # the earlier process may have held it still
 
     async def _take_over(self, sandbox_id: str, runtime_name: str, policy: NetworkPolicy, token: str | None) -> _Live:
         """Know a machine that an earlier process started, from what is written down about it."""
@@ -155,7 +161,7 @@ class LocalNode:
         return live
 
     async def stop(self, sandbox_id: str) -> None:
-        async with self._alone(sandbox_id):
+        async with self._alone(sandbox_id), self.stillness.awake(sandbox_id):
             await self._save_logs(sandbox_id)
             await self._undo(sandbox_id)
             await self._checkpoints.remove(sandbox_id)
@@ -196,7 +202,7 @@ class LocalNode:
         live = self._known(sandbox_id)
         runtime = self._runtimes[live.instance.runtime]
         mode = PauseMode.FULL if memory else PauseMode.FILESYSTEM
-        async with self._alone(sandbox_id):
+        async with self._alone(sandbox_id), self.stillness.awake(sandbox_id):
             await self._save_logs(sandbox_id)
             if memory and not captures_memory(runtime):  # memory is kept by standing still; the files are kept besides
                 if not isinstance(runtime, Freezing):
@@ -213,7 +219,7 @@ class LocalNode:
         live = self._known(sandbox_id)
         runtime = self._runtimes[live.instance.runtime]
         mode = PauseMode.FULL if memory and captures_memory(runtime) else PauseMode.FILESYSTEM
-        async with self._alone(sandbox_id):
+        async with self._alone(sandbox_id), self.stillness.awake(sandbox_id):
             return await self._capture(runtime, live, name, mode, final=False, lasting=lasting)
 
     async def _capture(
@@ -383,14 +389,33 @@ class LocalNode:
         live = self._known(sandbox_id)
         return await self._runtimes[live.instance.runtime].usage(live.instance)
 
+    async def _is_idle(self, sandbox_id: str) -> bool:
+        live = self._known(sandbox_id)
+        can_rest = isinstance(self._runtimes[live.instance.runtime], Freezing)
+        return can_rest and await self._envd.is_idle(live.machine.address, live.token)
+
+    async def _hold_still(self, sandbox_id: str) -> None:
+        live = self._known(sandbox_id)
+        runtime = self._runtimes[live.instance.runtime]
+        if isinstance(runtime, Freezing):
+            await runtime.freeze(live.instance)
+
+    async def _let_run(self, sandbox_id: str) -> None:
+        live = self._known(sandbox_id)
+        runtime = self._runtimes[live.instance.runtime]
+        if isinstance(runtime, Freezing):
+            await runtime.thaw(live.instance)
+
     async def relay_port(self, sandbox_id: str, port: int) -> int | None:
         live = self._known(sandbox_id)
-        return await self._envd.relay(live.machine.address, live.token, port)
+        async with self.stillness.awake(sandbox_id):
+            return await self._envd.relay(live.machine.address, live.token, port)
 
     async def logs(self, sandbox_id: str) -> Sequence[LogEntry]:
         live = self._live.get(sandbox_id)
         if live is not None:
-            return await self._live_logs(live)
+            async with self.stillness.awake(sandbox_id):
+                return await self._live_logs(live)
         return await asyncio.to_thread(self._logbook.read, sandbox_id)
 
     async def _live_logs(self, live: _Live) -> Sequence[LogEntry]:

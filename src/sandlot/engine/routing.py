@@ -21,7 +21,9 @@ SANDBOX_ID = re.compile(r"[a-z0-9]{1,64}")
 GENERATED_ID = re.compile(
     r"i[a-z0-9]{5,63}"
 )  # what this engine gives out: enough to tell a sandbox host from any other
-INTERNAL_ROUTES = frozenset({"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt"})
+INTERNAL_ROUTES = frozenset(
+    {"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt", "stillness"}
+)
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
 LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without a word from lifecycle
 MOST_ROWS = 10_000

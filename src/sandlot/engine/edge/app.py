@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from urllib.parse import parse_qsl
 
 from sandlot.engine.edge import answers
@@ -30,6 +32,10 @@ async def _never_wake(_: str) -> Sandbox | None:
     return None
 
 
+def _always_awake(_: str) -> AbstractAsyncContextManager[None]:
+    return contextlib.nullcontext()
+
+
 def dial_machine(sandbox: Sandbox, port: int) -> tuple[str, int]:
     return (sandbox.machine.address if sandbox.machine else ""), port
 
@@ -44,6 +50,7 @@ class Edge:
         *,
         relay: Relay,
         wake: Callable[[str], Awaitable[Sandbox | None]] = _never_wake,
+        awake: Callable[[str], AbstractAsyncContextManager[None]] = _always_awake,
         domain: str | None = None,
         dial: Dial = dial_machine,
         most_per_sandbox: int = MOST_CONNECTIONS,
@@ -51,7 +58,7 @@ class Edge:
         on_refusal: Callable[[int], None] = lambda status: None,
     ) -> None:
         self._api, self._routes, self._domain = api, routes, domain
-        self._wake = wake
+        self._wake, self._awake = wake, awake
         self._ways = Ways(dial, relay, most_per_sandbox)
         self._on_pass, self._on_refusal = on_pass, on_refusal
 
@@ -161,7 +168,7 @@ class Edge:
 
     async def _cross(self, sandbox: Sandbox, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with self._ways.passage(sandbox) as (way, passage):
+            async with self._ways.passage(sandbox) as (way, passage), self._awake(sandbox.id):
                 self._on_pass(scope["type"])
                 scope["crossing"] = True  # for the server, which treats streams into sandboxes with less patience
                 crossing = Crossing(scope, receive, send, sandbox, target.port, self._ways, way, passage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 PACKAGES = ("e2b@2.51.0", "@e2b/cli@2.19.0")
 CACHE = Path(os.environ.get("SANDLOT_CACHE_DIR", "/var/cache/sandlot")) / "tests"
 LEAST_NODE = 20
+NODE_PACKAGE = f"node-linux-{ {'x86_64': 'x64', 'aarch64': 'arm64'}.get(platform.machine(), platform.machine()) }"
 
 
 @pytest.fixture(scope="session")
@@ -37,18 +39,17 @@ def modules() -> Path:
 
 
 def wanted_packages() -> Sequence[str]:
-    """Debian's own Node may be too old for the SDK; npm has newer ones as a package."""
-    return PACKAGES if system_node() >= LEAST_NODE else (*PACKAGES, "node@22")
+    """Debian's own Node may be too old for the SDK; npm has newer ones as packages that hold nothing but the program."""
+    return PACKAGES if system_node() >= LEAST_NODE else (*PACKAGES, f"{NODE_PACKAGE}@22")
 
 
 def system_node() -> int:
-    return int(
-        subprocess.run(["node", "-p", "process.versions.node"], capture_output=True, text=True).stdout.split(".")[0]
-    )
+    shown = subprocess.run(["node", "-p", "process.versions.node"], capture_output=True, text=True, check=True).stdout
+    return int(shown.split(".")[0])
 
 
 def node(modules: Path) -> str:
-    packaged = modules / "node_modules" / "node" / "bin" / "node"
+    packaged = modules / "node_modules" / NODE_PACKAGE / "bin" / "node"
     return str(packaged) if packaged.exists() else "node"
 
 

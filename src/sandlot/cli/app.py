@@ -12,6 +12,7 @@ from sandlot import __version__
 from sandlot.cli import doctor, keys, platform, sandboxes, server, suite, templates
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
+from sandlot.setup.packages import search_path
 
 app = typer.Typer(
     name="sandlot",
@@ -60,6 +61,7 @@ app.command(rich_help_panel="Development", context_settings={"allow_extra_args":
 def main() -> None:
     if not sys.stdout.isatty():
         os.environ.setdefault("NO_COLOR", "1")
+    os.environ["PATH"] = search_path()
     try:
         app(prog_name="sandlot")
     except Exception as failure:

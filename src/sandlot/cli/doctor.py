@@ -22,14 +22,14 @@ def doctor(*, as_json: Json = False) -> None:
         findings.append(finding)
         if not as_json:
             mark, style = _MARKS[finding.state]
-            print(f"{output.paint(mark, style)} {finding.name}: {finding.detail}")
+            print(f"{output.paint(mark, style)} {finding.name}: {finding.detail}", flush=True)
             if finding.state != "ok" and finding.fix:
-                print(f"    fix: {finding.fix}")
+                print(f"    fix: {finding.fix}", flush=True)
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     failing = sum(finding.state == "fail" for finding in findings)
     if failing:
-        output.say(f"{failing} of {len(findings)} checks failed.")
+        output.say(f"{failing} of {len(findings)} checks failed. `./sandlot up` installs programs that are missing.")
         raise typer.Exit(1)
     if not as_json:
         output.say("This host can run sandboxes.")

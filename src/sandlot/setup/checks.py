@@ -188,10 +188,14 @@ def _firewall(_: Settings) -> Finding:
     if os.geteuid() != 0:
         return Finding(name="nftables", state="warn", detail="only root can tell", fix="sudo ./sandlot doctor")
     table = "add table inet t { chain c { type nat hook postrouting priority 100; oifname eth0 masquerade; }; }"
+    if not packages.found("nft"):
+        return Finding(
+            name="nftables", state="fail", detail="cannot be tried without nft", fix="install nft, see below"
+        )
     if _runs("unshare", "--net", "--", "nft", table):
         return Finding(name="nftables", state="ok", detail="NAT rules load")
     return Finding(
-        name="nftables", state="fail", detail="NAT rules do not load", fix="modprobe nf_tables nft_masq nft_nat"
+        name="nftables", state="fail", detail="NAT rules do not load", fix="modprobe -a nf_tables nft_masq nft_nat"
     )
 
 
@@ -218,7 +222,8 @@ def _programs() -> Iterator[Finding]:
         if need.is_met():
             yield Finding(name=need.name.rpartition("/")[2], state="ok", detail=need.why)
         else:
-            yield Finding(name=need.name, state="fail", detail=f"missing; it {need.why}", fix=packages.fix([need]))
+            state: Literal["warn", "fail"] = "warn" if need.optional else "fail"
+            yield Finding(name=need.name, state=state, detail=f"missing; it {need.why}", fix=packages.fix([need]))
 
 
 def _runtimes(settings: Settings) -> Iterator[Finding]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import socket
 import subprocess
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 Progress = Callable[[str], None]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+POLICY = Path("/usr/sbin/policy-rc.d")  # asked by Debian's packages before they start a service
 _UNATTENDED = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
 
 
@@ -28,10 +30,7 @@ class Manager:
     name: str
     install: tuple[str, ...]
     refresh: tuple[str, ...] = ()
-
-    def command(self, packages: Sequence[str]) -> str:
-        steps = [shlex.join(self.refresh)] if self.refresh else []
-        return " && ".join([*steps, shlex.join((*self.install, *packages))])
+    advice: str  # what a person types before the names of packages
 
 
 MANAGERS = {
@@ -44,11 +43,16 @@ MANAGERS = {
                 *("apt-get", "-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Use-Pty=0"),
                 *("install", "-y", "--no-install-recommends"),
             ),
+            advice="sudo apt-get update && sudo apt-get install -y --no-install-recommends",
         ),
-        Manager(name="dnf", install=("dnf", "install", "-y")),
-        Manager(name="pacman", install=("pacman", "-Sy", "--noconfirm", "--needed")),
-        Manager(name="zypper", install=("zypper", "--non-interactive", "install", "--no-recommends")),
-        Manager(name="apk", install=("apk", "add")),
+        Manager(name="dnf", install=("dnf", "install", "-y"), advice="sudo dnf install"),
+        Manager(name="pacman", install=("pacman", "-Sy", "--noconfirm", "--needed"), advice="sudo pacman -S"),
+        Manager(
+            name="zypper",
+            install=("zypper", "--non-interactive", "install", "--no-recommends"),
+            advice="sudo zypper install",
+        ),
+        Manager(name="apk", install=("apk", "add"), advice="apk add"),
     )
 }
 
@@ -72,9 +76,14 @@ class Need:
         return any(found(name) for name in (self.name, self.alternative) if name)
 
 
+def search_path() -> str:
+    """Where programs are: administrators' directories count even if a user's PATH leaves them out (as after `su`)."""
+    given = [each for each in os.environ.get("PATH", "").split(":") if each]
+    return ":".join(dict.fromkeys([*given, *SYSTEM_PATH.split(":")]))
+
+
 def found(program: str) -> str | None:
-    """Where a program is; administrators' directories count even if a user's PATH leaves them out."""
-    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
+    return shutil.which(program, path=search_path())
 
 
 def _resolves(name: str) -> bool:
@@ -112,18 +121,28 @@ def manager() -> Manager | None:
 
 
 def fix(wanted: Sequence[Need]) -> str:
-    """The command that a person would type to get these."""
+    """What a person would do to get these."""
     here = manager()
-    names = [need.packages[here.name] for need in wanted if here.name in need.packages] if here else []
-    if not here or not names:
-        return f"install {', '.join(need.name for need in wanted)} with this system's package manager"
-    return f"sudo sh -c {shlex.quote(here.command(names))}"
+    names = _names(wanted, here)
+    by_hand = [need for need in wanted if here is None or here.name not in need.packages]
+    steps = [f"{here.advice} {' '.join(names)}"] if here and names else []
+    if by_hand:
+        listed = "; ".join(f"{need.name}, which {need.why}" for need in by_hand)
+        how = f"by hand, since {here.name} has no package for it" if here else "with this system's package manager"
+        steps.append(f"install {how}: {listed}")
+    return "; then ".join(steps)
+
+
+def _names(wanted: Sequence[Need], here: Manager | None) -> list[str]:
+    return (
+        list(dict.fromkeys(need.packages[here.name] for need in wanted if here.name in need.packages)) if here else []
+    )
 
 
 def install(wanted: Sequence[Need], progress: Progress) -> None:
     """Install what is missing, by name. Raises `SetupFailed` with the exact command if that cannot be done here."""
     here = manager()
-    names = [need.packages[here.name] for need in wanted if here.name in need.packages] if here else []
+    names = _names(wanted, here)
     if not names or here is None:
         raise SetupFailed(f"cannot install {', '.join(need.name for need in wanted)} here: {fix(wanted)}")
     if os.geteuid() != 0:
@@ -131,7 +150,23 @@ def install(wanted: Sequence[Need], progress: Progress) -> None:
     if here.refresh:
         progress("reading package lists")
         run(here.refresh, progress, check=False)  # one broken third-party source need not stop us
-    run((*here.install, *names), progress)
+    with _no_services(here):
+        run((*here.install, *names), progress)
+
+
+@contextlib.contextmanager
+def _no_services(here: Manager) -> Iterator[None]:
+    """Debian starts the daemons that it installs; only the programs are wanted here (PostgreSQL for tests, say)."""
+    if here.name != "apt" or POLICY.exists():
+        yield
+        return
+    # It only counts while this process lives: a leftover forbids nothing.
+    POLICY.write_text(f"#!/bin/sh\nif [ -d /proc/{os.getpid()} ]; then exit 101; fi\nexit 0\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink(missing_ok=True)
 
 
 def run(argv: Sequence[str], progress: Progress, check: bool = True) -> None:

@@ -156,7 +156,8 @@ def sample(schema: Any) -> Any:
         return {name: sample(properties.get(name)) for name in schema.get("required", properties)}
     if kind == "array":
         return [sample(schema.get("items"))] * int(schema.get("minItems", 0))
-    plain: dict[str, Any] = {"string": SIDE_ANSWER, "integer": 0, "number": 0, "boolean": False, "null": None}
+    least = schema.get("minimum", 1)  # numbers that count something rarely begin with 0
+    plain: dict[str, Any] = {"string": SIDE_ANSWER, "integer": least, "number": least, "boolean": False, "null": None}
     return plain.get(kind)
 
 

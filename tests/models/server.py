@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         if parts.path == "/_/state":
-            self._json(self.server.model.state(bodies="bodies" in parse_qs(parts.query)))
+            self._json(self.server.model.state(bodies="bodies" in parse_qs(parts.query, keep_blank_values=True)))
         elif parts.path.endswith("/models"):
             listed = {"id": "scripted", "object": "model", "type": "model", "display_name": "scripted"}
             self._json({"object": "list", "data": [listed], "has_more": False, "models": []})

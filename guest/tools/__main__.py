@@ -1,0 +1,52 @@
+"""The command line of the tools: serve them, and admit whoever may use them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tools.admission import IDENTITY, STATE, Admission
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="sandlot-tools", description="The MCP tools of this sandbox.")
+    parser.add_argument("--state", type=Path, default=STATE, help="where tokens and lists are kept")
+    parser.add_argument("--identity", type=Path, default=IDENTITY, help="the file that holds the sandbox's id")
+    actions = parser.add_subparsers(dest="action", required=True)
+    serve = actions.add_parser("serve", help="run the server")
+    serve.add_argument("--host", default="0.0.0.0")
+    serve.add_argument("--port", type=int, default=6060, help="0 picks a free one and prints it")
+    serve.add_argument("--home", type=Path, default=Path.home(), help="where relative paths begin")
+    token = actions.add_parser("token", help="print a new token that may use the tools")
+    admit = actions.add_parser("admit", help="let in a token that the caller made, by its hash")
+    admit.add_argument("sha256", help="of the token, 64 hexadecimal digits")
+    for action in (token, admit):
+        action.add_argument("--url", help="where this port is reached from outside")
+    options = parser.parse_args()
+    if options.action == "serve":
+        _serve(options)
+        return
+    admission = Admission(options.state, options.identity)
+    try:
+        if options.action == "token":
+            print(admission.new_token(os.environ, options.url))
+        else:
+            admission.admit(options.sha256, os.environ, options.url)
+    except (OSError, ValueError) as error:
+        sys.exit(f"sandlot-tools: {error}")
+
+
+def _serve(options: argparse.Namespace) -> None:
+    import asyncio
+    import logging
+
+    from tools.app import serve, workspace_at
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    asyncio.run(serve(workspace_at(options.home, options.state, options.identity), options.host, options.port))
+
+
+if __name__ == "__main__":
+    main()

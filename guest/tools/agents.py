@@ -1,0 +1,126 @@
+"""The coding agents that are installed, each as a tool: a prompt goes in, what it did comes out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastmcp.exceptions import ToolError
+from fastmcp.server.providers import Provider
+from fastmcp.tools import Tool
+from pydantic import Field
+
+from tools import processes
+from tools.texts import cut, plain
+from tools.workspace import Workspace, telling
+
+MOST_TIMEOUT_S = 7200
+MOST_PROMPT = 1 << 20
+MOST_OUTPUT = 4 << 20  # characters; an answer in JSON is of use only as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """How to start one without questions, with the prompt on its standard input."""
+
+    tool: str
+    program: str
+    title: str
+    arguments: Sequence[str]
+    model: str
+    read: Callable[[str], dict[str, Any]]
+
+
+def _text(output: str) -> dict[str, Any]:
+    return {"result": cut(plain(output).strip())}
+
+
+def _claude(output: str) -> dict[str, Any]:
+    try:
+        told = json.loads(output)
+        known = {"session_id": told["session_id"], "turns": told["num_turns"], "cost_usd": told.get("total_cost_usd")}
+        return {"result": cut(str(told.get("result", ""))), "is_error": bool(told.get("is_error")), **known}
+    except (ValueError, KeyError, TypeError):
+        return _text(output)
+
+
+def _gemini(output: str) -> dict[str, Any]:
+    try:
+        return {"result": cut(str(json.loads(output)["response"]))}
+    except (ValueError, KeyError, TypeError):
+        return _text(output)
+
+
+# The sandbox is the boundary, so each may do what it likes in it.
+AGENTS = (
+    Agent(
+        "claude_code",
+        "claude",
+        "Claude Code",
+        ("-p", "--output-format", "json", "--dangerously-skip-permissions"),
+        "--model",
+        _claude,
+    ),
+    Agent(
+        "codex",
+        "codex",
+        "Codex",
+        ("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-"),
+        "--model",
+        _text,
+    ),
+    Agent("gemini", "gemini", "Gemini CLI", ("--yolo", "--output-format", "json"), "--model", _gemini),
+    Agent("opencode", "opencode", "OpenCode", ("run",), "--model", _text),
+)
+
+
+class Agents(Provider):
+    """Looks again at every list: an agent that is installed later is a tool from then on."""
+
+    def __init__(self, workspace: Workspace, agents: Sequence[Agent] = AGENTS) -> None:
+        super().__init__()
+        self._workspace = workspace
+        self._tools = {agent: self._tool(agent) for agent in agents}
+
+    async def _list_tools(self) -> Sequence[Tool]:
+        path = self._workspace.environment().get("PATH")
+        return [tool for agent, tool in self._tools.items() if shutil.which(agent.program, path=path)]
+
+    def _tool(self, agent: Agent) -> Tool:
+        async def ask(
+            prompt: Annotated[str, Field(min_length=1, max_length=MOST_PROMPT)],
+            cwd: Annotated[str | None, Field(description="Where it works; the home directory if left out.")] = None,
+            model: Annotated[
+                str | None, Field(description="Another model than its own choice.", max_length=200)
+            ] = None,
+            timeout: Annotated[float, Field(gt=0, le=MOST_TIMEOUT_S, description="Seconds until it is ended.")] = 1800,
+        ) -> dict[str, Any]:
+            return await self._ask(agent, prompt, cwd, model, timeout)
+
+        about = f"Give a task to {agent.title} in this sandbox, and wait for what it has to say."
+        return Tool.from_function(ask, name=agent.tool, description=about)
+
+    async def _ask(
+        self, agent: Agent, prompt: str, cwd: str | None, model: str | None, timeout: float
+    ) -> dict[str, Any]:
+        where = self._workspace.directory(cwd)
+        env = {**self._workspace.environment(), "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1", "TERM": "dumb"}
+        program = shutil.which(agent.program, path=env.get("PATH"))
+        if program is None:
+            raise ToolError(f"{agent.title} is not installed in this sandbox")
+        if model is not None and (not model or model.startswith("-")):
+            raise ToolError(f"{model!r} is not the name of a model")
+        command = [program, *agent.arguments]
+        if model is not None:
+            command[2:2] = [agent.model, model]
+        with telling(f"start {agent.title} in", where):
+            ended = await processes.run(
+                command, cwd=where, env=env, timeout_s=timeout, stdin=prompt.encode(), most=MOST_OUTPUT
+            )
+        answer = {**agent.read(ended.stdout), "exit_code": ended.exit_code}
+        if ended.exit_code is None:
+            return {**answer, "timed_out": True}
+        return answer if ended.exit_code == 0 else {**answer, "stderr": cut(plain(ended.stderr), 8000)}

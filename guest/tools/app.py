@@ -1,0 +1,155 @@
+"""The server: all tools behind one door that asks for the sandbox's token."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastmcp import FastMCP
+from fastmcp.tools import Tool
+
+from tools import VERSION
+from tools.admission import Admission, Refused
+from tools.agents import Agents
+from tools.commands import Commands
+from tools.files import Files
+from tools.ports import Ports
+from tools.searching import Searching
+from tools.terminals import Terminals
+from tools.todo import Todo
+from tools.workspace import Workspace
+
+PORT = 6060
+PATH = "/mcp"
+MOST_BODY = 32 << 20
+log = logging.getLogger(__name__)
+
+INSTRUCTIONS = """A Linux sandbox of your own. Read and change files, run commands, keep programs running in the background
+(shell_*), use a browser (browser_*), make ports reachable (expose_port), keep a list of what is to do (todo_*).
+Relative paths begin at the home directory. Long output is cut in the middle."""
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+def build(workspace: Workspace) -> Door:
+    terminals = Terminals(workspace)
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        yield
+        await terminals.close()
+
+    server = FastMCP("sandbox", instructions=INSTRUCTIONS, version=VERSION, lifespan=lifespan)
+    topics = (Files(workspace), Searching(workspace), Commands(workspace), terminals, Ports(workspace), Todo(workspace))
+    for topic in topics:
+        for function in topic.tools():
+            server.add_tool(Tool.from_function(function, output_schema=None))
+    server.add_provider(Agents(workspace))
+    app = server.http_app(
+        path=PATH,
+        stateless_http=True,  # a sandbox may be paused, forked and moved between two calls
+        host_origin_protection=False,  # the token protects this door; a browser has none to send by itself
+    )
+    return Door(app, workspace.admission)
+
+
+class Door:
+    """Looks at the token before it reads anything else of a request."""
+
+    def __init__(self, app: Any, admission: Admission) -> None:
+        self._app, self._admission = app, admission
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["path"] == "/health":
+            await _answer(send, 200, {"status": "ok", "version": VERSION})
+        elif scope["path"] != PATH:
+            await _answer(send, 404, {"error": f"the tools are at {PATH}"})
+        else:
+            await self._admitted(scope, receive, send)
+
+    async def _admitted(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            self._admission.check(_bearer(scope))
+        except Refused as refused:
+            await _answer(send, 401, {"error": str(refused)}, ((b"www-authenticate", b'Bearer realm="sandbox tools"'),))
+            return
+        if _length(scope) > MOST_BODY:
+            await _answer(send, 413, {"error": f"a request is at most {MOST_BODY >> 20} MiB"})
+            return
+        await self._app(scope, _bounded(receive), send)
+
+
+async def serve(workspace: Workspace, host: str, port: int) -> None:
+    config = uvicorn.Config(
+        build(workspace),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
+    )
+    server = _Announcing(config)
+    await server.serve()
+
+
+class _Announcing(uvicorn.Server):
+    """Says where it listens, once it does: port 0 picks a free one."""
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            print(f"listening on {self.config.host} port {port}", flush=True)
+
+
+def _bearer(scope: Message) -> str | None:
+    for name, value in scope["headers"]:
+        if name == b"authorization" and value[:7].lower() == b"bearer ":
+            return str(value[7:].decode("latin-1").strip())
+    return None
+
+
+def _length(scope: Message) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _bounded(receive: Receive) -> Receive:
+    """A body without a length is cut off where it becomes too large."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MOST_BODY:
+            return {"type": "http.disconnect"}
+        return message
+
+    return counted
+
+
+async def _answer(send: Send, status: int, body: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    content = json.dumps(body).encode()
+    plain = ((b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": [*plain, *headers]})
+    await send({"type": "http.response.body", "body": content})
+
+
+def workspace_at(home: Path, state: Path, identity: Path) -> Workspace:
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Workspace(home=home, state=state, admission=Admission(state, identity))

@@ -154,3 +154,9 @@ def captures_memory(runtime: Runtime) -> bool:
 def goes_on(runtime: Runtime, new: NewMachine) -> bool:
     """Whether what ran in the saved state runs on, so that nothing is to be started again."""
     return new.checkpoint is not None and new.memory and captures_memory(runtime)
+
+
+def boots_too(new: NewMachine) -> bool:
+    """Whether the saved state only saves time: a built template can boot and run its start command, a snapshot cannot."""
+    template = new.template
+    return new.checkpoint is not None and (new.checkpoint, None) == (template.checkpoint, template.source)

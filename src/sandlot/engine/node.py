@@ -18,9 +18,9 @@ from sandlot.engine import processes
 from sandlot.engine.checkpoints import Checkpoints
 from sandlot.engine.commands import CommandClient
 from sandlot.engine.envd import EnvdClient
-from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, NotFound, StateUnusable
+from sandlot.engine.errors import EngineError, GuestUnresponsive, InvalidRequest, MachineFailed, NotFound, StateUnusable
 from sandlot.engine.logbook import Logbook
-from sandlot.engine.machine_starts import Guest, Started, Starts, captures_memory
+from sandlot.engine.machine_starts import Guest, Started, Starts, boots_too, captures_memory
 from sandlot.engine.model import (
     Checkpoint,
     Exit,
@@ -109,11 +109,25 @@ class LocalNode:
         runtime = self._runtime(new.runtime)
         async with self._starts, self._alone(new.sandbox_id):
             try:
-                return await self._start(runtime, new)
+                return await self._start_somehow(runtime, new)
             except BaseException:
                 # Also on cancellation: the caller is gone, the machine must go too.
                 await processes.to_the_end(self._undo(new.sandbox_id))
                 raise
+
+    async def _start_somehow(self, runtime: Runtime, new: NewMachine) -> Machine:
+        """With the saved state of the template; where that is no good any more, by booting and starting its command again."""
+        try:
+            return await self._start(runtime, new)
+        except (StateUnusable, MachineFailed) as error:
+            if not boots_too(new):
+                raise
+            log.warning(
+                "sandbox %s boots, because the saved state of template %s cannot be used; build it again: %s",
+                *(new.sandbox_id, new.template.name, error),
+            )
+        await processes.to_the_end(self._undo(new.sandbox_id))
+        return await self._start(runtime, replace(new, checkpoint=None))
 
     async def _start(self, runtime: Runtime, new: NewMachine) -> Machine:
         started = await self._begin(runtime, new)

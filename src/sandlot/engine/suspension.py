@@ -340,7 +340,14 @@ def _if_still(expected: State, old: Sandbox, /, **changes: Any) -> Sandbox:
 
 
 def _forked(base: Template, sandbox: Sandbox, checkpoint: str) -> Template:
-    return replace(base, checkpoint=checkpoint, node=sandbox.node, runtime=sandbox.runtime, resources=sandbox.resources)
+    return replace(
+        base,
+        checkpoint=checkpoint,
+        source=sandbox.id,
+        node=sandbox.node,
+        runtime=sandbox.runtime,
+        resources=sandbox.resources,
+    )
 
 
 def _like(sandbox: Sandbox, timeout_s: int) -> NewSandbox:

@@ -32,6 +32,7 @@ ADAPTERS = {
     "checkpoints",
     "machine_records",
     "machine_starts",
+    "pool",
     "runtimes",
     "network",
     "images",
@@ -104,6 +105,11 @@ def test_the_engine_never_imports_the_platform_nor_the_platform_the_engine() -> 
         assert not any(name.startswith("sandlot.platform") for name in imports(path)), path
     for path in (SOURCE / "platform").rglob("*.py"):
         assert not any(name.startswith("sandlot.engine") for name in imports(path)), path
+
+
+def test_what_both_halves_share_knows_neither() -> None:
+    for path in [SOURCE / "failures.py", *(SOURCE / "sql").rglob("*.py")]:
+        assert not any(name.startswith(("sandlot.engine", "sandlot.platform")) for name in imports(path)), path
 
 
 def test_the_guest_imports_nothing_but_the_standard_library_and_itself() -> None:

@@ -13,8 +13,9 @@ from tests.api.doors import Doors, head_of, open_doors, raw_service
 from tests.fakes import FakeNode
 
 from sandlot.engine import errors as engine_errors
-from sandlot.engine.api.errors import STATUS, describe, status_of
+from sandlot.engine.api.errors import STATUS, status_of
 from sandlot.engine.errors import EngineError, MachineFailed, Unavailable
+from sandlot.failures import describe
 
 
 def test_every_error_of_the_engine_has_a_status() -> None:

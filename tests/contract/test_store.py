@@ -508,7 +508,7 @@ class TestSqliteFile:
         await database.close()
 
     async def test_a_lock_held_by_somebody_else_says_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("sandlot.engine.store.database.BUSY_TIMEOUT_S", 0.1)
+        monkeypatch.setattr("sandlot.sql.database.BUSY_TIMEOUT_S", 0.1)
         database = Database.sqlite(tmp_path / "sandlot.db")
         await database.migrate()
         holder = sqlite3.connect(tmp_path / "sandlot.db", isolation_level=None)

@@ -21,6 +21,7 @@ from sandlot.engine.api import (
     templates,
 )
 from sandlot.engine.api.deps import Deps
+from sandlot.failures import failure
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -69,7 +70,7 @@ class BodyLimit:
             return
         for name, value in scope["headers"]:
             if name == b"content-length" and (not value.isdigit() or int(value) > self._most_bytes):
-                await errors.failure(413, self._too_large())(scope, receive, send)
+                await failure(413, self._too_large())(scope, receive, send)
                 return
         seen = 0
 

@@ -1,169 +1,25 @@
-"""The database: opening it, bringing it to this version, and handing out connections for reading and writing."""
+"""The engine's database: its tables, and the errors it speaks in."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
-
-from sqlalchemy import URL, Connection, event, inspect, make_url, text
-from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-
-from sandlot.engine.errors import InvalidRequest, Unavailable
-from sandlot.engine.store.errors import translated
+from sandlot import sql
+from sandlot.engine.errors import Conflict, EngineError, InvalidRequest, Unavailable
 from sandlot.engine.store.schema import REVISION
 
-BUSY_TIMEOUT_S = 5.0
-CONNECT_TIMEOUT_S = 10.0
-COMMAND_TIMEOUT_S = 30.0
-POOL_WAIT_S = 15.0
-MIGRATION_LOCK = 0x5A4D10  # any number, as long as every Sandlot uses the same one
-_DRIVERS = frozenset({"postgres", "postgresql", "postgresql+asyncpg"})
 
-
-class Database:
-    """A SQLite file or a PostgreSQL database. SQLite has one connection that writes, so writers queue here, not in SQLite."""
-
-    def __init__(self, readers: AsyncEngine, writer: AsyncEngine, *, place: str, file: Path | None = None) -> None:
-        self._readers = readers
-        self._writer = writer
-        self._file = file
-        self.place = place  # where it is, for people; holds no password
-
-    @classmethod
-    def sqlite(cls, file: Path) -> Database:
-        url = URL.create("sqlite+aiosqlite", database=str(file))
-        return cls(
-            _sqlite_engine(url, connections=4, begin="BEGIN"),
-            _sqlite_engine(url, connections=1, begin="BEGIN IMMEDIATE"),
-            place=f"the database at {file}",
-            file=file,
-        )
-
-    @classmethod
-    def postgresql(cls, address: str) -> Database:
-        """From an address like `postgresql://user:password@host/name`. Raises `InvalidRequest`."""
-        url = _postgresql_url(address)
-        engine = create_async_engine(
-            url,
-            pool_size=10,
-            max_overflow=0,
-            pool_timeout=POOL_WAIT_S,
-            pool_pre_ping=True,
-            hide_parameters=True,
-            connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": COMMAND_TIMEOUT_S},
-        )
-        shown = url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
-        return cls(engine, engine, place=f"the database at {shown}")
-
-    @classmethod
-    def at(cls, data_dir: Path, address: str | None) -> Database:
-        """What the settings say: PostgreSQL at `address`, else SQLite in the data directory."""
-        return cls.postgresql(address) if address else cls.sqlite(data_dir / "sandlot.db")
-
-    @asynccontextmanager
-    async def read(self, doing: str) -> AsyncIterator[AsyncConnection]:
-        with translated(doing):
-            async with self._readers.connect() as connection:
-                yield connection
-
-    @asynccontextmanager
-    async def write(self, doing: str) -> AsyncIterator[AsyncConnection]:
-        """One transaction: committed at the end, rolled back on any error."""
-        with translated(doing):
-            async with self._writer.begin() as connection:
-                yield connection
-
-    async def migrate(self) -> None:
-        """Bring the database to this version; quick when it is there already. Raises `Unavailable`."""
-        with translated("open the database", self.place):
-            if self._file is not None:
-                _make_private(self._file)
-            async with self._readers.connect() as connection:
-                current = await connection.run_sync(_revision)
-            if current == REVISION:
-                return
-            async with self._writer.begin() as connection:
-                await connection.run_sync(self._upgrade)
-
-    def _upgrade(self, connection: Connection) -> None:
-        from alembic import command
-        from alembic.config import Config
-        from alembic.script import ScriptDirectory
-
-        if connection.dialect.name == "postgresql":  # two servers that start at once: the second finds it done
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
-        config = Config()
-        config.set_main_option("script_location", "sandlot.engine.store:migrations")
-        current = _revision(connection)
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if current is not None and current not in known:
-            raise Unavailable(
-                f"{self.place} was made by a newer version of Sandlot (revision {current}); "
-                "run that version, or restore a backup from before it"
-            )
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-
-    async def close(self) -> None:
-        await asyncio.gather(*(engine.dispose() for engine in {self._readers, self._writer}))
-
-
-def _sqlite_engine(url: URL, *, connections: int, begin: str) -> AsyncEngine:
-    engine = create_async_engine(
-        url,
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=POOL_WAIT_S,
-        hide_parameters=True,
-        connect_args={"timeout": BUSY_TIMEOUT_S},
+class Database(sql.Database):
+    tables = sql.Tables(
+        name="the database",
+        file="sandlot.db",
+        migrations="sandlot.engine.store:migrations",
+        revision=REVISION,
+        version_table="alembic_version",
+        lock=0x5A4D10,
+        faults=sql.Faults(
+            own=EngineError,
+            conflict=Conflict,
+            invalid=InvalidRequest,
+            unavailable=Unavailable,
+            misconfigured=InvalidRequest,
+        ),
     )
-
-    @event.listens_for(engine.sync_engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # the driver would begin late, and not at all before CREATE TABLE
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
-            cursor = connection.cursor()
-            cursor.execute(f"PRAGMA {pragma}")
-            cursor.close()
-
-    @event.listens_for(engine.sync_engine, "begin")
-    def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-    return engine
-
-
-def _postgresql_url(address: str) -> URL:
-    try:
-        url = make_url(address)
-        url.port  # noqa: B018 - parsed on access
-    except (ArgumentError, ValueError):
-        # The parser's own error may quote the address, and with it the password.
-        raise InvalidRequest(
-            "the database address cannot be read; it should look like postgresql://user:password@host:5432/name"
-        ) from None
-    if url.drivername not in _DRIVERS:
-        raise InvalidRequest(
-            f"databases of kind {url.drivername!r} are not supported; use postgresql://, or unset it for SQLite"
-        )
-    query = dict(url.query)
-    if "sslmode" in query:  # what libpq calls it
-        query["ssl"] = query.pop("sslmode")
-    return url.set(drivername="postgresql+asyncpg", query=query)
-
-
-def _make_private(file: Path) -> None:
-    """The file holds tokens. SQLite gives the files beside it the same mode."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-
-
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()

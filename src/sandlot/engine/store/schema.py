@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, text
 
-from sandlot.engine.store.columns import Json, UtcTime
+from sandlot.sql import Json, UtcTime
 
 REVISION = "0003"  # the newest migration: a database that has it needs no look at the migrations at all
 

@@ -13,8 +13,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
+from sandlot.failures import describe
 from sandlot.platform.api.deps import Given, Reader, Writer
-from sandlot.platform.api.errors import PROBLEMS, describe
+from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import DownloadFile, ReadFile, WriteFile
 from sandlot.platform.api.responses import Content, Written
 from sandlot.platform.api.streams import Stream

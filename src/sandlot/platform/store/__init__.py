@@ -3,7 +3,8 @@
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.deliveries import SqlDeliveries
 from sandlot.platform.store.events import SqlEvents
+from sandlot.platform.store.facts import SqlFacts
 from sandlot.platform.store.keys import SqlKeys
 from sandlot.platform.store.sessions import SqlSessions
 
-__all__ = ["Database", "SqlDeliveries", "SqlEvents", "SqlKeys", "SqlSessions"]
+__all__ = ["Database", "SqlDeliveries", "SqlEvents", "SqlFacts", "SqlKeys", "SqlSessions"]

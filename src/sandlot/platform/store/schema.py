@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, String, Table
 
-from sandlot.platform.store.columns import Json, Number, UtcTime
+from sandlot.sql import Json, Number, UtcTime
 
 REVISION = "p0001"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from sandlot.engine.store.columns import Json, UtcTime
+from sandlot.sql import Json, UtcTime
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from sandlot.engine.store.columns import Json, UtcTime
+from sandlot.sql import Json, UtcTime
 
 revision = "0001"
 down_revision = None

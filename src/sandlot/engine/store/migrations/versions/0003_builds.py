@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from sandlot.engine.store.columns import Json, UtcTime
+from sandlot.sql import Json, UtcTime
 
 revision = "0003"
 down_revision = "0002"

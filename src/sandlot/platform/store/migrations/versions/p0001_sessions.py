@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from sandlot.platform.store.columns import Json, Number, UtcTime
+from sandlot.sql import Json, Number, UtcTime
 
 revision = "p0001"
 down_revision = None

@@ -2,7 +2,7 @@
 
 from sandlot.client.client import Client, Sandbox
 from sandlot.client.errors import Busy, ClientError, NotFound, Unauthorized, Unavailable
-from sandlot.client.records import CommandOutput, CommandResult, Event, QueuePlace, SandboxInfo
+from sandlot.client.records import CommandOutput, CommandResult, Event, QueuePlace, SandboxInfo, Tools
 
 __all__ = [
     "Busy",
@@ -15,6 +15,7 @@ __all__ = [
     "QueuePlace",
     "Sandbox",
     "SandboxInfo",
+    "Tools",
     "Unauthorized",
     "Unavailable",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -35,6 +35,14 @@ class SandboxInfo:
             metadata=dict(answer.get("metadata") or {}),
             queue=QueuePlace(queue["position"], queue.get("reason")) if queue else None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """An MCP server inside a sandbox: streamable HTTP, the token as bearer."""
+
+    url: str
+    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from sandlot.platform.providers.e2b import Address, E2BProvider
 from sandlot.platform.queue import Queue
 from sandlot.platform.recovery import Recovery
 from sandlot.platform.sessions import Defaults, Sessions
-from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
+from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
+from sandlot.platform.toolbox import Toolbox
 
 Locate = Callable[[], Awaitable[Address]]
 
@@ -57,6 +59,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         stack.push_async_callback(setup.database.close)
         await setup.database.migrate()
         identity = await setup.database.identity()
+        secret = await SqlFacts(setup.database).once("tools-secret", lambda: secrets.token_hex(32))
         route = partial(webhooks.routes, config.webhooks)
         events = Events(SqlEvents(setup.database, route))
         await events.open()
@@ -94,6 +97,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             sessions=sessions,
             commands=commands,
             files=Files(sessions=sessions, ledger=ledger),
+            toolbox=Toolbox(sessions=sessions, secret=secret),
             events=events,
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,

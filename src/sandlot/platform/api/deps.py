@@ -14,6 +14,7 @@ from sandlot.platform.events import Events
 from sandlot.platform.files import Files
 from sandlot.platform.model import Caller, Scope
 from sandlot.platform.sessions import Sessions
+from sandlot.platform.toolbox import Toolbox
 
 CALLER = "sandlot.caller"  # where the door leaves who is asking
 
@@ -24,6 +25,7 @@ class Deps:
     sessions: Sessions
     commands: Commands
     files: Files
+    toolbox: Toolbox
     events: Events
     version: str
     keep_alive_s: float = 15.0

@@ -38,6 +38,11 @@ class Sandboxes(BaseModel):
     next: str | None = Field(description="Give it as `after` for more.")
 
 
+class Tools(BaseModel):
+    url: str = Field(description="An MCP server: streamable HTTP.")
+    token: str = Field(description="For the header `Authorization: Bearer`; opens this sandbox only.")
+
+
 class Exposed(BaseModel):
     url: str
 

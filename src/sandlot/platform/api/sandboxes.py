@@ -63,6 +63,13 @@ async def expose_port(body: ExposePort, deps: Given, caller: Writer) -> response
         return responses.Exposed(url=use.box.url(body.port))
 
 
+@router.post("/tools")
+async def tools(body: Named, deps: Given, caller: Writer) -> responses.Tools:
+    """Where the MCP tools inside it are, and a token for them. 409 if its template has none."""
+    found = await deps.toolbox.open(body.target(caller))
+    return responses.Tools(url=found.url, token=found.token)
+
+
 @router.get("/status")
 async def status(
     deps: Given,

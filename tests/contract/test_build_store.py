@@ -12,7 +12,18 @@ from sqlalchemy import text
 from tests.services import postgresql
 
 from sandlot.engine.errors import Conflict
-from sandlot.engine.model import Build, BuildStatus, Content, LogEntry, Resources, Tag, Team, Template
+from sandlot.engine.model import (
+    Build,
+    BuildStatus,
+    Content,
+    LogEntry,
+    Resources,
+    Sandbox,
+    State,
+    Tag,
+    Team,
+    Template,
+)
 from sandlot.engine.store import Database, SqlAccess, SqlBuilds, SqlTags, SqlTemplates
 
 NOW = datetime(2030, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -123,3 +134,32 @@ async def test_a_template_is_forgotten_with_its_builds_logs_and_tags(database: D
     await builds.forget("t1")
     assert await builds.get(a_build(1).id) is None and await builds.get(a_build(2).id) is not None
     assert not await builds.logs(a_build(1).id, offset=0, limit=9) and not await tags.list("t1")
+
+
+async def test_a_sandbox_finds_the_build_that_it_was_made_from(database: Database) -> None:
+    builds, templates = SqlBuilds(database), SqlTemplates(database)
+    await templates.put(TEMPLATE)
+    await builds.put(a_build(1, status=BuildStatus.READY, content=replace(CONTENT, layers=(), user="another")))
+    await builds.put(a_build(2, template_id="t2", content=CONTENT))
+    for build_id, user in ((a_build(1).id, "another"), (a_build(2).id, "user"), ("gone", "user"), (None, "user")):
+        found = await templates.of(a_sandbox(build_id))
+        assert found is not None and found.default_user == user
+    assert await templates.of(replace(a_sandbox(None), template_id="t3")) is None
+
+
+def a_sandbox(build_id: str | None) -> Sandbox:
+    return Sandbox(
+        id="i1",
+        team_id="another team's",
+        template_id="t1",
+        template_name="app",
+        state=State.PAUSED,
+        runtime="gvisor",
+        node="local",
+        resources=Resources(),
+        created_at=NOW,
+        started_at=NOW,
+        end_at=NOW,
+        envd_version="",
+        build_id=build_id,
+    )

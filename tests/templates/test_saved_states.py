@@ -10,6 +10,7 @@ import httpx
 import pytest
 from e2b import Template, wait_for_port
 from tests.e2e.server import Server
+from tests.templates.conftest import Build
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +71,24 @@ def test_sandboxes_boot_where_the_saved_state_of_their_template_is_no_good(
         seen.add(begun(server, name))
     assert len(seen) == 4, "each boot starts the service again"
     assert server.log.count(f"the saved state of template {name} cannot be used") == 3
+
+
+def test_a_sandbox_stays_of_the_build_that_it_was_made_from(server: Server, build: Build) -> None:
+    """Also when the build has lost its tag, and the template is something else by now."""
+    name = f"tagged-{uuid.uuid4().hex[:8]}"
+    build(Template().from_base_image().set_user("worker").set_workdir("/srv/work"), f"{name}:v1")
+    build(Template().from_base_image(), name)
+    sandbox = server.create(f"{name}:v1")
+    try:
+        Template.remove_tags(name, "v1", **server.sdk)
+        with server.http() as client:
+            assert client.post(f"/sandboxes/{sandbox.sandbox_id}/pause").status_code == 204
+            resumed = client.post(f"/v2/sandboxes/{sandbox.sandbox_id}/connect", json={"timeout": 120})
+            assert resumed.status_code == 201, resumed.text
+        assert sandbox.commands.run("whoami; pwd").stdout.split() == ["worker", "/srv/work"]
+        snapshot = sandbox.create_snapshot(**server.sdk)
+        again = server.create(snapshot.snapshot_id)
+        assert again.commands.run("whoami; pwd").stdout.split() == ["worker", "/srv/work"]
+        again.kill()
+    finally:
+        sandbox.kill()

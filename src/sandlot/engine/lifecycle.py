@@ -220,6 +220,7 @@ class Lifecycle:
             started_at=now,
             end_at=now + timedelta(seconds=new.timeout_s),
             envd_version=template.envd_version,
+            build_id=template.build_id,
             metadata=new.metadata,
             env_vars=new.env_vars,
             network=new.network,

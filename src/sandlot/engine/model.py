@@ -149,6 +149,7 @@ class Sandbox:
     started_at: datetime
     end_at: datetime  # the deadline; the sweeper acts on it
     envd_version: str
+    build_id: str | None = None  # the build of the template that it was made from; None: from before this was kept
     revision: int = 0
     machine: Machine | None = None
     metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)

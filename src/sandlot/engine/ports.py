@@ -236,6 +236,9 @@ class TemplateStore(Protocol):
     async def resolve(self, team_id: str | None, ref: str) -> Template | None:
         """By id, or by name; a team's own before a built-in or public one. `name:tag` is the build with that tag."""
 
+    async def of(self, sandbox: Sandbox) -> Template | None:
+        """The template of a sandbox as the build was that the sandbox was made from; its layers may be gone by now."""
+
     async def list(self, team_id: str | None) -> Sequence[Template]:
         """Templates a team sees; no snapshots."""
 

@@ -155,8 +155,7 @@ class Suspension:
         return running
 
     async def _wanted(self, sandbox: Sandbox) -> NewMachine:
-        template = await self._templates.resolve(sandbox.team_id, sandbox.template_id)
-        return wanted(sandbox, template or _gone(sandbox))
+        return wanted(sandbox, await self._base(sandbox))
 
     # Snapshots
 
@@ -218,7 +217,7 @@ class Suspension:
         )
 
     async def _base(self, sandbox: Sandbox) -> Template:
-        return await self._templates.resolve(sandbox.team_id, sandbox.template_id) or _gone(sandbox)
+        return await self._templates.of(sandbox) or _gone(sandbox)
 
     async def snapshots(
         self, team_id: str, *, source: str | None, name: str | None, limit: int, after: Any = None

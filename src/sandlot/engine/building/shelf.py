@@ -55,10 +55,13 @@ class Shelf:
     async def _let_go(self, template_id: str) -> None:
         tagged = {tag.build_id for tag in await self._tags.list(template_id)}
         for build in await self._builds.query(template_id=template_id, statuses=[BuildStatus.READY]):
-            if build.content is not None and build.id not in tagged:
-                await self._builds.put(replace(build, content=None))
-                if build.content.checkpoint is not None:
-                    await self._discard(build.content.checkpoint)
+            made = build.content
+            if made is None or not made.layers or build.id in tagged:
+                continue
+            # What its sandboxes need to come back from a pause is kept: whose they are, where they start, what they run.
+            await self._builds.put(replace(build, content=replace(made, layers=(), checkpoint=None, node=None)))
+            if made.checkpoint is not None:
+                await self._discard(made.checkpoint)
 
     # Tags
 

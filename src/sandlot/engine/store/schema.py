@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, St
 
 from sandlot.sql import Json, UtcTime
 
-REVISION = "0003"  # the newest migration: a database that has it needs no look at the migrations at all
+REVISION = "0004"  # the newest migration: a database that has it needs no look at the migrations at all
 
 metadata = MetaData()
 
@@ -84,6 +84,7 @@ sandboxes = Table(
     Column("started_at", UtcTime, nullable=False),
     Column("end_at", UtcTime, nullable=False),
     Column("envd_version", String, nullable=False),
+    Column("build_id", String),
     Column("revision", Integer, nullable=False),
     Column("machine", Json),
     Column("metadata", Json, nullable=False),

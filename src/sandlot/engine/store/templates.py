@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, delete, func, insert, or_, select, update
 
-from sandlot.engine.model import Template, built
+from sandlot.engine.model import Sandbox, Template, built
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.schema import builds, tags, teams, templates
@@ -43,6 +43,17 @@ class SqlTemplates:
             )
             build = (await connection.execute(tagged)).mappings().one_or_none()
             return built(template, records.build(build)) if build is not None else None
+
+    async def of(self, sandbox: Sandbox) -> Template | None:
+        found = select(templates).where(templates.c.id == sandbox.template_id)
+        made = select(builds).where(builds.c.id == sandbox.build_id, builds.c.template_id == sandbox.template_id)
+        async with self._database.read("look up the template of a sandbox") as connection:
+            row = (await connection.execute(found)).mappings().one_or_none()
+            build = (await connection.execute(made)).mappings().one_or_none()
+        if row is None:
+            return None
+        template = records.template(row)
+        return built(template, records.build(build)) if build is not None else template
 
     async def list(self, team_id: str | None) -> Sequence[Template]:
         query = (

@@ -174,7 +174,8 @@ enabled = false
                     {"tool": "edit", "input": {"filePath": path, "oldString": "nobody", "newString": "the agent"}}
                 ],
             },
-            {"calls": [{"tool": "bash", "input": {"command": f"cat {path}", "description": "Show it"}}]},
+            # Its shell tool now and then loses what a very short command wrote; reading does not.
+            {"calls": [{"tool": "read", "input": {"filePath": path}}]},
             done,
         ),
     )

@@ -42,4 +42,4 @@ def test_an_agent_of_the_agent_template_edits_a_file(sandbox: Sandbox, name: str
     assert state["problems"] == [], f"{done.stdout}\n{done.stderr}"
     assert sandbox.files.read(f"{WORK}/{FILE}") == AFTER
     assert not any(result["failed"] for result in state["results"])
-    assert "hello from the agent" in state["results"][-1]["text"], "the model was told what the shell said"
+    assert "hello from the agent" in state["results"][-1]["text"], "the model was told what the file says now"

@@ -227,3 +227,7 @@ def main() -> None:
     print(f"scripted model at {model.url}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         model.serve()
+
+
+if __name__ == "__main__":
+    main()

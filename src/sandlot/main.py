@@ -105,6 +105,7 @@ class _Engine:
     lifecycle: Lifecycle
     reconciler: Reconciler
     history: MetricsHistory
+    housekeeping: Housekeeping
     stillness: Stillness
 
 
@@ -170,6 +171,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
                 instance=instance_id(settings.data_dir),
                 data_dir=settings.data_dir,
             ),
+            archives=_uploads(settings),
         )
         builder.on_ready(housekeeping.claim)
         first_use = FirstUse(settings)
@@ -219,7 +221,14 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
         repairs = await reconciler.at_start()
         if repairs.adopted:
             progress(f"took over {len(repairs.adopted)} running sandboxes")
-        yield _Engine(app=edge, lifecycle=lifecycle, reconciler=reconciler, history=history, stillness=node.stillness)
+        yield _Engine(
+            app=edge,
+            lifecycle=lifecycle,
+            reconciler=reconciler,
+            history=history,
+            housekeeping=housekeeping,
+            stillness=node.stillness,
+        )
 
 
 def now() -> datetime:
@@ -342,7 +351,7 @@ async def _builder(
             ImportedImages(settings.cache_dir / "images", layers),
             use_catalogue=settings.image_catalogue,
         ),
-        uploads=DiskUploads(settings.data_dir / "uploads", settings.max_upload_mb << 20),
+        uploads=_uploads(settings),
         clock=now,
         hold=lifecycle.transitions.holding,
         settings=BuildSettings(runtime=runtime, node=node.name, envd_version=guest.envd_version()),
@@ -362,6 +371,10 @@ async def _builder(
     finally:
         await builder.close()
         await registries.close()
+
+
+def _uploads(settings: Settings) -> DiskUploads:
+    return DiskUploads(settings.data_dir / "uploads", settings.max_upload_mb << 20)
 
 
 async def _built_in_templates(settings: Settings, templates: TemplateStore, progress: Progress) -> None:
@@ -451,6 +464,7 @@ async def _listen(settings: Settings, engine: _Engine, platform: Together) -> No
         asyncio.create_task(run_sweeper(engine.lifecycle, now, keep_ended=timedelta(hours=settings.keep_ended_hours))),
         asyncio.create_task(engine.reconciler.run()),
         asyncio.create_task(engine.history.run()),
+        asyncio.create_task(engine.housekeeping.run()),
         asyncio.create_task(engine.stillness.run()),
         asyncio.create_task(platform.run()),
     ]

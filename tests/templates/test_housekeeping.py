@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import time
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +15,13 @@ from e2b import Template
 from tests.e2e.server import Server
 from tests.templates.conftest import Build
 
+from sandlot.engine.building.housekeeping import Housekeeping
+from sandlot.engine.errors import NotFound
 from sandlot.engine.images import storage
 from sandlot.engine.images.layers import Layers
 from sandlot.engine.images.shelved import ImportedImages
 from sandlot.engine.images.storage import LayerStorage
+from sandlot.engine.images.uploads import DiskUploads
 
 
 def test_templates_say_what_they_take_up_and_recent_layers_are_not_pruned(server: Server, build: Build) -> None:
@@ -52,3 +59,66 @@ async def test_only_layers_that_no_instance_needs_are_removed(tmp_path: Path, mo
     monkeypatch.setattr(storage, "RECENT_S", -60)
     assert set(await of("aaaaaa").prune(["mine"])) == {"nobodys", "of-a-gone-instance"}
     assert layers.names() == ["mine", "theirs"]
+
+
+DAY_S = 86400
+
+
+async def uploads_of_ages(directory: Path, *days: float) -> tuple[DiskUploads, list[str]]:
+    """Archives of 1000 bytes, by their hash, that were last asked for so long ago."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x" * 1000
+
+    uploads = DiskUploads(directory, 1 << 20)
+    hashes = [f"{number:064x}" for number in range(len(days))]
+    for files_hash, age in zip(hashes, days, strict=True):
+        await uploads.receive("team", files_hash, chunks())
+        at = time.time() - age * DAY_S
+        os.utime(uploads.path("team", files_hash), (at, at))
+    return uploads, hashes
+
+
+async def test_archives_that_no_build_asked_for_in_a_week_are_deleted(tmp_path: Path) -> None:
+    uploads, (old, asked, young) = await uploads_of_ages(tmp_path, 8, 8, 6)
+    half = tmp_path / "team" / f".{old}-0123"
+    half.write_bytes(b"x")
+    os.utime(half, (0, 0))
+    assert uploads.has("team", asked)
+    assert uploads.purge() == 2
+    assert (uploads.has("team", old), uploads.has("team", asked), uploads.has("team", young)) == (False, True, True)
+    with pytest.raises(NotFound, match="were not uploaded"):
+        uploads.digest("team", old)
+    assert len(list((tmp_path / "team").iterdir())) == 4, "two archives with their digests"
+
+
+async def test_of_too_many_archives_the_oldest_go_but_none_that_may_be_in_use(tmp_path: Path) -> None:
+    uploads, (oldest, older, fresh) = await uploads_of_ages(tmp_path, 2, 1, 0)
+    assert uploads.purge(keep_bytes=2000) == 1
+    assert not uploads.path("team", oldest).exists() and uploads.path("team", older).exists()
+    assert uploads.purge(keep_bytes=0) == 1
+    assert uploads.path("team", fresh).exists()
+
+
+async def test_housekeeping_deletes_archives_again_and_again() -> None:
+    class Archives:
+        asked = 0
+
+        def purge(self) -> int:
+            self.asked += 1
+            if self.asked == 2:
+                raise OSError("a disk that is away for a moment")
+            return 1
+
+    archives, pauses = Archives(), []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    unused: object = None
+    housekeeping = Housekeeping(templates=unused, builds=unused, node=unused, storage=unused, archives=archives)  # type: ignore[arg-type]
+    with pytest.raises(asyncio.CancelledError):
+        await housekeeping.run(sleep)
+    assert archives.asked == 3

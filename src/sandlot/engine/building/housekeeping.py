@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from sandlot.engine.model import Template
 from sandlot.engine.ports import BuildStore, TemplateStore
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 3600.0
 
 
 class Storage(Protocol):
@@ -18,6 +24,13 @@ class Storage(Protocol):
     async def sizes(self, names: Iterable[str]) -> Mapping[str, int]: ...
 
     async def prune(self, used: Collection[str]) -> Mapping[str, int]: ...
+
+
+class Archives(Protocol):
+    """What callers sent ahead of their builds."""
+
+    def purge(self) -> int:
+        """Delete what nobody needs; how many."""
 
 
 class LayerUser(Protocol):
@@ -35,8 +48,22 @@ class Share:
 
 
 class Housekeeping:
-    def __init__(self, *, templates: TemplateStore, builds: BuildStore, node: LayerUser, storage: Storage) -> None:
-        self._templates, self._builds, self._node, self._storage = templates, builds, node, storage
+    def __init__(
+        self, *, templates: TemplateStore, builds: BuildStore, node: LayerUser, storage: Storage, archives: Archives
+    ) -> None:
+        self._templates, self._builds, self._node = templates, builds, node
+        self._storage, self._archives = storage, archives
+
+    async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Delete archives that no build needs any more, for as long as the server runs."""
+        while True:
+            try:
+                gone = await asyncio.to_thread(self._archives.purge)
+                if gone:
+                    log.info("deleted %d uploaded archives that no build needs any more", gone)
+            except OSError:  # the disk is away for a moment: the next pass looks again
+                log.exception("could not look for uploaded archives to delete; it is tried again")
+            await sleep(INTERVAL_S)
 
     async def used(self) -> set[str]:
         shared = [*await self._templates.list(None), *await self._templates.snapshots(None)]

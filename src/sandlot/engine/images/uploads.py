@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import secrets
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 from sandlot.engine.errors import InvalidRequest, NoCapacity, NotFound
 
 KEEP_S = 7 * 86400  # an archive that no build asked for in a week is sent again when it is needed
+KEEP_BYTES = 20 << 30  # beyond this, those that were asked for longest ago go first
+IN_USE_S = 2 * 3600  # somebody was told that it is here, and may be about to build with it
 FREE_BYTES = 1 << 30  # what an upload must leave on the disk
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TEAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -26,7 +29,11 @@ class DiskUploads:
         self._directory, self._most_bytes = directory, most_bytes
 
     def has(self, team_id: str, files_hash: str) -> bool:
-        return self._digest_file(team_id, files_hash).is_file() and self.path(team_id, files_hash).is_file()
+        try:
+            self.digest(team_id, files_hash)
+        except NotFound:
+            return False
+        return True
 
     def path(self, team_id: str, files_hash: str) -> Path:
         if not _HASH.fullmatch(files_hash) or not _TEAM.fullmatch(team_id):
@@ -35,7 +42,7 @@ class DiskUploads:
 
     def digest(self, team_id: str, files_hash: str) -> str:
         try:
-            self.path(team_id, files_hash).touch()
+            os.utime(self.path(team_id, files_hash))  # it is needed: not the one to go
             return self._digest_file(team_id, files_hash).read_text()
         except OSError as error:
             raise NotFound(
@@ -69,14 +76,20 @@ class DiskUploads:
         if size % (16 << 20) < (1 << 20) and shutil.disk_usage(self._directory).free < FREE_BYTES:
             raise NoCapacity("the disk of this server is nearly full; free some of it, then upload again")
 
-    def purge(self, older_than_s: float = KEEP_S) -> int:
-        """Delete what no build asked for in a long time; how many."""
-        before, gone = time.time() - older_than_s, 0
-        for path in self._directory.glob("*/*"):
-            if _HASH.fullmatch(path.name) and path.stat().st_mtime < before:
-                path.unlink(missing_ok=True)
-                path.with_name(path.name + ".digest").unlink(missing_ok=True)
-                gone += 1
+    def purge(self, *, keep_s: float = KEEP_S, keep_bytes: int = KEEP_BYTES) -> int:
+        """Delete what no build asked for in a long time, what is too much, and what was never finished; how many."""
+        now, gone = time.time(), 0
+        paths = [path for path in self._directory.glob("*/*") if not path.name.endswith(".digest")]
+        found = [(path, path.stat()) for path in paths if path.exists()]
+        total = sum(facts.st_size for _, facts in found)
+        for path, facts in sorted(found, key=lambda each: each[1].st_mtime):
+            age = now - facts.st_mtime
+            if age < IN_USE_S or (age < keep_s and total <= keep_bytes and _HASH.fullmatch(path.name)):
+                continue
+            path.with_name(path.name + ".digest").unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            total -= facts.st_size
+            gone += 1
         return gone
 
     def _digest_file(self, team_id: str, files_hash: str) -> Path:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from sandlot.cli import output
-from sandlot.cli.options import Json, of_instance, settings
-from sandlot.cli.output import Failure
+from sandlot.cli.databases import with_database
+from sandlot.cli.options import Json, of_instance
 
 if TYPE_CHECKING:
     from sandlot.engine.access import Access
@@ -78,26 +75,11 @@ def _shown(key: Key) -> dict[str, Any]:
 
 
 def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
-    async def run() -> T:
-        async with _open() as access:
-            return await act(access)
-
-    return asyncio.run(run())
-
-
-@asynccontextmanager
-async def _open() -> AsyncIterator[Access]:
     from sandlot.engine.access import Access
     from sandlot.engine.store import Database, SqlAccess
 
-    chosen = settings()
-    place = chosen.data_dir
-    if chosen.database_url is None and not os.access(place if place.exists() else "/", os.R_OK | os.W_OK | os.X_OK):
-        raise Failure(f"{place} belongs to another user; use sudo: sudo ./sandlot key ...")
-    place.mkdir(parents=True, exist_ok=True, mode=0o711)
-    database = Database.at(place, chosen.database_url)
-    try:
-        await database.migrate()
-        yield Access(store=SqlAccess(database), clock=lambda: datetime.now(UTC))
-    finally:
-        await database.close()
+    return with_database(Database, lambda database: act(Access(store=SqlAccess(database), clock=_now)))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,6 +13,7 @@ import typer
 
 from sandlot import __version__
 from sandlot.cli import output
+from sandlot.cli.databases import with_database
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
 
@@ -122,26 +122,11 @@ def _shown(key: Key) -> dict[str, Any]:
 
 
 def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
-    async def run() -> T:
-        async with _open() as access:
-            return await act(access)
-
-    return asyncio.run(run())
-
-
-@asynccontextmanager
-async def _open() -> AsyncIterator[Access]:
     from sandlot.platform.access import Access
     from sandlot.platform.store import Database, SqlKeys
 
-    chosen = settings()
-    place = chosen.data_dir
-    if chosen.database_url is None and not os.access(place if place.exists() else place.parent, os.W_OK | os.X_OK):
-        raise Failure(f"{place} belongs to another user; use sudo: sudo ./sandlot platform key ...")
-    place.mkdir(parents=True, exist_ok=True, mode=0o711)
-    database = Database.at(place, chosen.database_url)
-    try:
-        await database.migrate()
-        yield Access(store=SqlKeys(database), clock=lambda: datetime.now(UTC))
-    finally:
-        await database.close()
+    return with_database(Database, lambda database: act(Access(store=SqlKeys(database), clock=_now)))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

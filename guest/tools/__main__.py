@@ -19,6 +19,7 @@ def main() -> None:
     serve.add_argument("--host", default="0.0.0.0")
     serve.add_argument("--port", type=int, default=6060, help="0 picks a free one and prints it")
     serve.add_argument("--home", type=Path, default=Path.home(), help="where relative paths begin")
+    serve.add_argument("--mcp-config", type=Path, help="the user's own MCP servers; .mcp.json in the home directory")
     token = actions.add_parser("token", help="print a new token that may use the tools")
     admit = actions.add_parser("admit", help="let in a token that the caller made, by its hash")
     admit.add_argument("sha256", help="of the token, 64 hexadecimal digits")
@@ -45,7 +46,9 @@ def _serve(options: argparse.Namespace) -> None:
     from tools.app import serve, workspace_at
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(serve(workspace_at(options.home, options.state, options.identity), options.host, options.port))
+    config = options.mcp_config or options.home / ".mcp.json"
+    workspace = workspace_at(options.home, options.state, options.identity)
+    asyncio.run(serve(workspace, config, options.host, options.port))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -16,9 +17,12 @@ from fastmcp.tools import Tool
 from tools import VERSION
 from tools.admission import Admission, Refused
 from tools.agents import Agents
+from tools.browser import Browser
+from tools.chromium import Chromium
 from tools.commands import Commands
 from tools.files import Files
 from tools.ports import Ports
+from tools.proxies import Proxies
 from tools.searching import Searching
 from tools.terminals import Terminals
 from tools.todo import Todo
@@ -38,20 +42,23 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-def build(workspace: Workspace) -> Door:
-    terminals = Terminals(workspace)
+def build(workspace: Workspace, config: Path) -> Door:
+    terminals, proxies = Terminals(workspace), Proxies(workspace, config)
+    chromium = Chromium(workspace.state / "browser")
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
         yield
-        await terminals.close()
+        await asyncio.gather(terminals.close(), chromium.close())
 
     server = FastMCP("sandbox", instructions=INSTRUCTIONS, version=VERSION, lifespan=lifespan)
-    topics = (Files(workspace), Searching(workspace), Commands(workspace), terminals, Ports(workspace), Todo(workspace))
+    plain = (Files(workspace), Searching(workspace), Commands(workspace), Ports(workspace), Todo(workspace))
+    topics: tuple[Any, ...] = (*plain, terminals, Browser(chromium), proxies)
     for topic in topics:
         for function in topic.tools():
             server.add_tool(Tool.from_function(function, output_schema=None))
-    server.add_provider(Agents(workspace))
+    for provider in (Agents(workspace), proxies):
+        server.add_provider(provider)
     app = server.http_app(
         path=PATH,
         stateless_http=True,  # a sandbox may be paused, forked and moved between two calls
@@ -90,9 +97,9 @@ class Door:
         await self._app(scope, _bounded(receive), send)
 
 
-async def serve(workspace: Workspace, host: str, port: int) -> None:
-    config = uvicorn.Config(
-        build(workspace),
+async def serve(workspace: Workspace, config: Path, host: str, port: int) -> None:
+    listening = uvicorn.Config(
+        build(workspace, config),
         host=host,
         port=port,
         log_level="warning",
@@ -100,7 +107,7 @@ async def serve(workspace: Workspace, host: str, port: int) -> None:
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    server = _Announcing(config)
+    server = _Announcing(listening)
     await server.serve()
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
-from tests.services import postgresql
+from tests.databases import KINDS, nothing_in
 
 from sandlot.engine.errors import Conflict
 from sandlot.engine.model import (
@@ -48,25 +47,12 @@ def a_build(number: int = 1, **changes: object) -> Build:
     return replace(build, **changes)  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
-def postgresql_address() -> Iterator[str]:
-    with postgresql() as address:
-        yield address
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=KINDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    if request.param == "sqlite":
-        database = Database.sqlite(tmp_path / "sandlot.db")
-    else:
-        database = Database.postgresql(request.getfixturevalue("postgresql_address"))
-        async with database.write("start afresh") as connection:
-            await connection.execute(text("DROP SCHEMA public CASCADE"))
-            await connection.execute(text("CREATE SCHEMA public"))
-    await database.migrate()
-    await SqlAccess(database).add_team(TEAM)
-    yield database
-    await database.close()
+    async with nothing_in(Database, request, tmp_path) as found:
+        await found.migrate()
+        await SqlAccess(found).add_team(TEAM)
+        yield found
 
 
 async def test_a_build_comes_back_as_it_was_put(database: Database) -> None:

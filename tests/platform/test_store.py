@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import text
-from tests.services import postgresql
+from tests.databases import KINDS, nothing_in
 
 from sandlot.platform.errors import Conflict
 from sandlot.platform.model import Event, EventType, Key, Scope, Session, Status
@@ -22,24 +21,11 @@ from sandlot.platform.store.schema import VERSION_TABLE, metadata
 NOW = datetime(2030, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
 
-@pytest.fixture(scope="session")
-def postgresql_address() -> Iterator[str]:
-    with postgresql() as address:
-        yield address
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=KINDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    if request.param == "sqlite":
-        found = Database.sqlite(tmp_path / "platform.db")
-    else:
-        found = Database.postgresql(request.getfixturevalue("postgresql_address"))
-        async with found.write("start afresh") as connection:
-            await connection.execute(text("DROP SCHEMA public CASCADE"))
-            await connection.execute(text("CREATE SCHEMA public"))
-    await found.migrate()
-    yield found
-    await found.close()
+    async with nothing_in(Database, request, tmp_path) as found:
+        await found.migrate()
+        yield found
 
 
 def session(name: str = "s", **changes: object) -> Session:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
+import socket
 from pathlib import Path
 
-from interpreter.app import PORT, serve
-from interpreter.contexts import Contexts
-from interpreter.environment import SandboxEnvironment
-from interpreter.languages import available
+from interpreter.languages import Language, available, normalize
+from interpreter.process import KernelProcess
+
+PORT = 49999
 
 
 def main() -> None:
@@ -28,14 +28,30 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    languages = available(options.python)
+    boot = [languages[name] for name in map(normalize, filter(None, options.boot.split(","))) if name in languages]
+    with socket.create_server((options.host, options.port), backlog=128) as door:
+        first = [KernelProcess(language, str(options.workdir), options.state) for language in boot]
+        _serve(options, languages, door, first)
+
+
+def _serve(
+    options: argparse.Namespace, languages: dict[str, Language], door: socket.socket, first: list[KernelProcess]
+) -> None:
+    # Loading these takes as long as starting a kernel, so it happens meanwhile.
+    import asyncio
+
+    from interpreter.app import serve
+    from interpreter.contexts import Contexts
+    from interpreter.environment import SandboxEnvironment
+
     contexts = Contexts(
-        languages=available(options.python),
+        languages=languages,
         environment=SandboxEnvironment(options.envd),
         state=options.state,
         workdir=options.workdir,
     )
-    boot = [name for name in options.boot.split(",") if name]
-    asyncio.run(serve(contexts, host=options.host, port=options.port, boot=boot))
+    asyncio.run(serve(contexts, door, first))
 
 
 if __name__ == "__main__":

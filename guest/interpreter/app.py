@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from aiohttp import web
 from interpreter.cells import Cell
 from interpreter.contexts import BadRequest, Context, Contexts, OutOfRoom, UnknownContext
 from interpreter.outputs import KEEPALIVE, encode
+from interpreter.process import KernelProcess
 
 log = logging.getLogger(__name__)
-PORT = 49999
 KEEPALIVE_S = 5.0
 MAX_BODY = 64 << 20
 CORS = {
@@ -27,32 +28,31 @@ CONTEXTS = web.AppKey("contexts", Contexts)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def serve(contexts: Contexts, *, host: str, port: int, boot: Sequence[str]) -> None:
-    """Until a signal to end. The door opens when the first kernels are up, so an open door means ready."""
+async def serve(contexts: Contexts, door: socket.socket, first: Sequence[KernelProcess]) -> None:
+    """Until a signal to end. Whoever comes before the first kernels are up waits at the door, so an answer means ready."""
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     loop.add_signal_handler(signal.SIGCHLD, contexts.reap)
-    await asyncio.gather(*(_boot(contexts, name) for name in boot))
+    await asyncio.gather(*(_boot(contexts, process) for process in first))
     runner = web.AppRunner(application(contexts), handler_cancellation=True, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, shutdown_timeout=1)
-        await site.start()
-        print(f"listening on {runner.addresses[0][1]}", flush=True)
+        await web.SockSite(runner, door, shutdown_timeout=1).start()
+        print(f"listening on {door.getsockname()[1]}", flush=True)
         await ending.wait()
     finally:
         await contexts.close()
         await runner.cleanup()
 
 
-async def _boot(contexts: Contexts, language: str) -> None:
+async def _boot(contexts: Contexts, process: KernelProcess) -> None:
     """A language that does not start is missing; the others still work."""
     try:
-        await contexts.default(language)
+        await contexts.default(process.language.name, process=process)
     except Exception as error:
-        log.error("no default context for %s: %s", language, error)
+        log.error("no default context for %s: %s", process.language.name, error)
 
 
 def application(contexts: Contexts) -> web.Application:

@@ -15,6 +15,7 @@ from interpreter.environment import SandboxEnvironment
 from interpreter.kernel import Kernel, KernelDied, explain
 from interpreter.languages import Language, normalize
 from interpreter.outputs import failure
+from interpreter.process import KernelProcess
 
 log = logging.getLogger(__name__)
 INTERRUPT_GRACE_S = 3.0
@@ -35,7 +36,14 @@ class OutOfRoom(RuntimeError):
 
 class Context:
     def __init__(
-        self, language: Language, cwd: str, *, state: Path, environment: SandboxEnvironment, guard: memory.Guard
+        self,
+        language: Language,
+        cwd: str,
+        *,
+        state: Path,
+        environment: SandboxEnvironment,
+        guard: memory.Guard,
+        process: KernelProcess | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.language = language
@@ -44,6 +52,7 @@ class Context:
         self._environment = environment
         self._guard = guard
         self._turn = asyncio.Lock()  # a cell, a restart: one after the other
+        self._process = process  # of the first kernel, where it was started ahead
         self._kernel: Kernel | None = None
         self._running: Cell | None = None
         self._fresh = asyncio.Event()  # a kernel was started since somebody asked
@@ -72,7 +81,7 @@ class Context:
             self._spawn(self._interrupt(cell, self._kernel))
 
     async def _interrupt(self, cell: Cell, kernel: Kernel) -> None:
-        if kernel.language.interruptible:
+        if kernel.language.interrupt != "never":
             kernel.interrupt()
             try:
                 await asyncio.wait_for(cell.done.wait(), INTERRUPT_GRACE_S)
@@ -156,7 +165,8 @@ class Context:
         if self._kernel is not None and not self._kernel.alive:
             await self._drop_kernel()
         if self._kernel is None:
-            kernel = Kernel(self.language, self.cwd, self._state)
+            process, self._process = self._process, None
+            kernel = Kernel(process or KernelProcess(self.language, self.cwd, self._state))
             await kernel.start()
             self._kernel = kernel
             self._fresh.set()
@@ -204,7 +214,7 @@ class Contexts:
         except KeyError:
             raise UnknownContext(f"Context {context_id} not found") from None
 
-    async def create(self, language: str | None, cwd: str | None) -> Context:
+    async def create(self, language: str | None, cwd: str | None, *, process: KernelProcess | None = None) -> Context:
         name = normalize(language)
         if name not in self._languages:
             known = ", ".join(sorted(self._languages))
@@ -213,7 +223,12 @@ class Contexts:
         if not Path(where).is_dir():
             raise BadRequest(f"The working directory {where!r} does not exist. Create it first")
         context = Context(
-            self._languages[name], where, state=self._state, environment=self._environment, guard=self._guard
+            self._languages[name],
+            where,
+            state=self._state,
+            environment=self._environment,
+            guard=self._guard,
+            process=process,
         )
         async with self._starting:
             if not memory.has_room():
@@ -222,13 +237,13 @@ class Contexts:
         self._all[context.id] = context
         return context
 
-    async def default(self, language: str | None) -> Context:
-        """The context of those who name none; made when it is first asked for."""
+    async def default(self, language: str | None, *, process: KernelProcess | None = None) -> Context:
+        """The context of those who name none; made when it is first asked for, with a process that was started ahead if given."""
         name = normalize(language)
         async with self._making_default.setdefault(name, asyncio.Lock()):
             known = self._defaults.get(name)
             if known not in self._all:
-                self._defaults[name] = known = (await self.create(name, None)).id
+                self._defaults[name] = known = (await self.create(name, None, process=process)).id
             return self._all[known]
 
     async def remove(self, context_id: str) -> None:

@@ -1,28 +1,22 @@
-"""One Jupyter kernel: its process, its channels, and the messages that one cell after another brings."""
+"""One Jupyter kernel: its channels, and the messages that one cell after another brings."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import functools
 import logging
-import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
-from subprocess import DEVNULL
-from typing import Any
 
 import zmq.asyncio
-from jupyter_client import AsyncKernelManager
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client import AsyncKernelClient
 
 from interpreter import memory
 from interpreter.inbox import Inbox
-from interpreter.languages import Language
 from interpreter.outputs import Message
+from interpreter.process import KernelProcess
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +25,6 @@ ASK_AGAIN_S = 0.1
 QUIET_LIMIT_S = 30.0  # for code of ours that shows nothing
 STRAGGLER_LIMIT_S = 10.0  # between the reply to a cell and the report that it is done, which take different ways
 LAST_WORDS_S = 0.1  # what a kernel printed before it died is still on its way
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None)
 
 
 class KernelDied(Exception):
@@ -44,28 +36,11 @@ class KernelDied(Exception):
         super().__init__(f"the kernel's process ended with {status}")
 
 
-class _Specs(KernelSpecManager):  # type: ignore[misc]  # untyped library
-    """Knows one kernel: ours. What is installed for the user's own Jupyter does not matter here."""
-
-    def __init__(self, language: Language) -> None:
-        super().__init__()
-        self._language = language
-
-    def get_kernel_spec(self, kernel_name: str) -> Any:
-        return KernelSpec(argv=list(self._language.argv), display_name=kernel_name, language=self._language.name)
-
-
 class Kernel:
-    def __init__(self, language: Language, cwd: str, state: Path) -> None:
-        self.language = language
-        self._cwd = cwd
-        self._manager = AsyncKernelManager(
-            kernel_name=language.name,
-            kernel_spec_manager=_Specs(language),
-            context=_sockets(),
-            transport=language.transport,
-            connection_file=str(state / f"{uuid.uuid4().hex[:12]}.json"),
-        )
+    def __init__(self, process: KernelProcess) -> None:
+        self.language = process.language
+        self._process = process
+        self._client = AsyncKernelClient(context=_sockets(), connection_file=str(process.connection_file))
         self._inbox = Inbox(self._hold, self._release)
         self._wanted: set[str] = set()  # requests whose messages somebody waits for
         self._readers: list[asyncio.Task[None]] = []
@@ -74,13 +49,9 @@ class Kernel:
         self._dead = False
 
     async def start(self) -> None:
-        """Up and ready for cells; raises KernelDied or TimeoutError, and then nothing is left."""
-        environment = {**os.environ, **self.language.environment}
+        """Ready for cells; raises KernelDied or TimeoutError, and then nothing is left."""
         try:
-            await self._manager.start_kernel(
-                cwd=self._cwd, env=environment, preexec_fn=_die_with_parent, stdout=DEVNULL, stdin=DEVNULL
-            )
-            self._client = self._manager.client()
+            self._client.load_connection_file()
             self._client.start_channels(hb=False)
             self._readers = [
                 asyncio.create_task(self._read(channel.socket))
@@ -99,7 +70,7 @@ class Kernel:
         deadline = clock() + START_LIMIT_S
         missing = {"kernel_info_reply", "status"}
         while missing:
-            if not await self._manager.is_alive():
+            if not self._process.alive:
                 raise self._death()
             if clock() > deadline:
                 raise TimeoutError(f"the {self.language.name} kernel did not answer within {START_LIMIT_S:.0f} s")
@@ -117,29 +88,23 @@ class Kernel:
 
     def reap(self) -> None:
         """A child of the server changed its state: see whether it was this kernel that ended."""
-        process = self._process
-        if not self._dead and self._readers and (process is None or process.poll() is not None):
+        if not self._dead and self._readers and not self._process.alive:
             self._dead = True
             asyncio.get_running_loop().call_later(LAST_WORDS_S, self._inbox.close, self._death())
 
-    @property
-    def _process(self) -> Any:
-        return getattr(self._manager.provisioner, "process", None)
-
     def _death(self) -> KernelDied:
-        status = self._process.returncode if self._process is not None else None
+        status = self._process.status
         seen = status == -signal.SIGKILL and (memory.kills() or 0) > (self._kills_before or 0)
         return KernelDied(status, out_of_memory=seen or self._ended_for_memory)
 
     @property
     def pid(self) -> int | None:
-        process = self._process
-        return int(process.pid) if process is not None else None
+        return self._process.pid
 
     def end_for_memory(self) -> None:
         """With all that it started: one of them may be what fills the memory."""
         self._ended_for_memory = True
-        self._signal_group(signal.SIGKILL)
+        self._process.send_to_group(signal.SIGKILL)
 
     async def run(self, code: str) -> AsyncIterator[Message]:
         """Messages of a cell, its `execute_reply` last; raises KernelDied."""
@@ -241,29 +206,22 @@ class Kernel:
 
     def _hold(self) -> None:
         """The reader of the output is slow: the kernel waits instead of filling memory."""
-        self._signal(signal.SIGSTOP)
+        self._process.send(signal.SIGSTOP)
 
     def _release(self) -> None:
-        self._signal(signal.SIGCONT)
+        self._process.send(signal.SIGCONT)
 
     def interrupt(self) -> None:
-        """As Ctrl-C: to the kernel and the programs it started."""
+        """As Ctrl-C: to the kernel and the programs it started; or as the kernel wants to be told."""
         self._release()
-        self._signal_group(signal.SIGINT)
+        if self.language.interrupt == "message":
+            session = self._client.session
+            session.send(self._client.control_channel.socket, session.msg("interrupt_request", {}))
+        else:
+            self._process.send_to_group(signal.SIGINT)
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        process = self._process
-        if process is not None and process.poll() is None and process.pid > 1:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-
-    def _signal(self, number: signal.Signals) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.send_signal(number)
+        self._process.send(signal.SIGKILL)
 
     async def stop(self) -> None:
         """Idempotent; nothing of the kernel is left."""
@@ -271,13 +229,8 @@ class Kernel:
         for reader in self._readers:
             reader.cancel()
         self._inbox.close(self._death())
-        if hasattr(self, "_client"):
-            self._client.stop_channels()
-        if self._manager.has_kernel:
-            self._release()
-            with contextlib.suppress(ProcessLookupError, RuntimeError):
-                await self._manager.shutdown_kernel(now=True)
-        self._manager.cleanup_connection_file()
+        self._client.stop_channels()
+        await asyncio.to_thread(self._process.end)
 
 
 @functools.cache
@@ -286,13 +239,6 @@ def _sockets() -> zmq.asyncio.Context:
     context = zmq.asyncio.Context()
     context.setsockopt(zmq.RCVHWM, 0)
     return context
-
-
-def _die_with_parent() -> None:
-    """Runs in the child: no kernel outlives a server that was killed, and kernels go first when memory runs out."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
-        score.write("1000")
 
 
 def explain(death: KernelDied, language: str) -> tuple[str, str]:

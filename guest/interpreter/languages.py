@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 KERNELS = Path(__file__).parent / "kernels"
 DEFAULT = "python"
@@ -17,6 +18,7 @@ ALIASES = {"py": "python", "js": "javascript", "ts": "typescript", "sh": "bash"}
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Variables = Mapping[str, str | None]  # None: is to be unset
+Interrupt = Literal["signal", "message", "never"]  # never: the only way to end a cell is to end its kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class Language:
     argv: tuple[str, ...]  # of the kernel; `{connection_file}` is put in
     assign: Callable[[Variables], str]  # code that sets and unsets environment variables, and shows nothing
     transport: str = "ipc"
-    interruptible: bool = True  # False: the only way to end a cell is to end its kernel
+    interrupt: Interrupt = "signal"
     setup: str = ""  # code that runs in each new kernel, unseen
     # Code that shows {token} through each way that output takes. Needed where a kernel may report that a cell is done
     # before everything the cell printed was sent.
@@ -94,7 +96,7 @@ def _deno() -> list[Language]:
             argv=(deno, "jupyter", "--kernel", "--conn", "{connection_file}"),
             assign=_assign_javascript,
             transport="tcp",
-            interruptible=False,
+            interrupt="never",
             setup=(KERNELS / "javascript_setup.js").read_text(),
             flush='await globalThis[Symbol.for("interpreter")].flush({token});',
             flush_marks=2,
@@ -131,15 +133,18 @@ def _assign_r(variables: Variables) -> str:
 
 
 def _java() -> Language | None:
-    jar = KERNELS / "java.jar"
+    jar = Path(sys.prefix, "share", "jupyter", "kernels", "java", "jjava.jar")
     program = shutil.which("java")
-    if program is None or not jar.is_file():
+    if program is None or not jar.is_file() or not (KERNELS / "java").is_dir():
         return None
+    quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    opened = ("--add-opens", "jdk.jshell/jdk.jshell=ALL-UNNAMED")
     return Language(
         name="java",
-        argv=(program, "-jar", str(jar), "{connection_file}"),
+        argv=(program, *quick, *opened, "-cp", f"{jar}:{KERNELS / 'java'}", "InterpreterJava", "{connection_file}"),
         assign=_assign_java,
         transport="tcp",
+        interrupt="message",
     )
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
+from tests.interpreter.cells import Cells
 from tests.interpreter.environments import KERNEL_LOCK, ROOT, SERVER_LOCK, python_with
 
 TOKEN = "the-token-of-the-sandbox"
@@ -55,35 +55,9 @@ def envd() -> Iterator[str]:
 
 
 @dataclass
-class Interpreter:
+class Interpreter(Cells):
     process: subprocess.Popen[str]
-    client: httpx.Client
     workdir: Path
-
-    def run(self, code: str, **options: Any) -> list[dict[str, Any]]:
-        """All lines of a cell but the last, which must say that it ended."""
-        answer = self.client.post("/execute", json={"code": code, **options}, headers={"X-Access-Token": TOKEN})
-        assert answer.status_code == 200, answer.text
-        lines = [json.loads(line) for line in answer.text.splitlines()]
-        assert lines.pop() == {"type": "end_of_execution"}
-        return [line for line in lines if line["type"] != "keepalive"]
-
-    def value(self, code: str, **options: Any) -> Any:
-        """The text of the main result."""
-        (line,) = [line for line in self.run(code, **options) if line.get("is_main_result")]
-        return line["text"]
-
-    def printed(self, code: str, **options: Any) -> str:
-        return "".join(line["text"] for line in self.run(code, **options) if line["type"] == "stdout")
-
-    def failure(self, code: str, **options: Any) -> dict[str, Any]:
-        (line,) = [line for line in self.run(code, **options) if line["type"] == "error"]
-        return line
-
-    def context(self, **options: Any) -> str:
-        answer = self.client.post("/contexts", json=options)
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["id"])
 
 
 @contextlib.contextmanager
@@ -102,8 +76,9 @@ def running(envd: str, workdir: Path, boot: str = "python") -> Iterator[Interpre
         assert process.stdout is not None
         line = process.stdout.readline()  # comes when the kernels are up
         assert line.startswith("listening on "), f"the server said {line!r} and ended with {process.poll()}"
-        with httpx.Client(base_url=f"http://127.0.0.1:{line.split()[-1]}", timeout=60) as client:
-            yield Interpreter(process, client, workdir)
+        url, headers = f"http://127.0.0.1:{line.split()[-1]}", {"X-Access-Token": TOKEN}
+        with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+            yield Interpreter(client, process, workdir)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     finally:

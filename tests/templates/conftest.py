@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,9 +28,10 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "layers").mkdir(mode=0o700)
     shared = Settings().cache_dir / "layers" / layer
     assert shared.is_dir(), "the base template is missing: ./sandlot test makes it"
-    copy = ["cp", "-a", "--link", str(shared), str(directory / "layers" / layer)]
-    if subprocess.run(copy, check=False, capture_output=True).returncode:
-        subprocess.run([part for part in copy if part != "--link"], check=True)
+    target = directory / "layers" / layer
+    if subprocess.run(["cp", "-a", "--link", str(shared), str(target)], check=False, capture_output=True).returncode:
+        shutil.rmtree(target)  # another filesystem: it made the directories
+        subprocess.run(["cp", "-a", str(shared), str(target)], check=True)
     return directory
 
 

@@ -145,6 +145,8 @@ def _fetch(template: str, source: str, target: Path, name: Path) -> str:
     """Bring a file or directory of a finished stage into the context."""
     from e2b import CommandExitException, Sandbox
 
+    from sandlot.engine.images import extraction
+
     path = "/" + source.lstrip("/").rstrip("/")
     parent, leaf = os.path.split(path)
     sandbox = Sandbox.create(template, timeout=600)
@@ -160,8 +162,11 @@ def _fetch(template: str, source: str, target: Path, name: Path) -> str:
     finally:
         sandbox.kill()
     target.mkdir(parents=True)
-    with tarfile.open(fileobj=io.BytesIO(content)) as packed:
-        packed.extractall(target, filter="tar")
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as packed:
+            extraction.extract(packed, target, links_may_leave=True)
+    except tarfile.TarError as error:
+        raise Failure(f"COPY --from: {source} of the earlier stage cannot be taken over: {error}") from error
     return (name / leaf).as_posix() if leaf else name.as_posix()
 
 

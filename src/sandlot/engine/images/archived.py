@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.engine.errors import InvalidRequest
+from sandlot.engine.images import extraction
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
@@ -26,7 +27,7 @@ def unpack_archive(file: Path, into: Path) -> Path:
     """The directory that an archive holds. Names that lead out of it are refused."""
     try:
         with tarfile.open(file) as archive:
-            archive.extractall(into, filter="data")
+            extraction.extract(archive, into)
     except (tarfile.TarError, OSError) as error:
         raise InvalidRequest(f"{file} is not an archive of an image: {error}") from error
     return into

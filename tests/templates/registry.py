@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -35,16 +37,22 @@ class Registry:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def push(self, layout: Path, name: str) -> None:
+    def push(self, layout: Path, name: str, *options: str) -> None:
         credentials = ["--dest-creds", self.login] if self.login else []
         target = f"docker://{self.address}/{name}"
-        run("skopeo", "copy", "--dest-tls-verify=false", *credentials, f"oci:{layout}:latest", target)
+        run("skopeo", "copy", "--dest-tls-verify=false", *credentials, *options, f"oci:{layout}:latest", target)
 
     def digest(self, name: str, tag: str = "latest") -> str:
-        auth = tuple(self.login.split(":", 1)) if self.login else None
+        return str(self._manifest(name, tag).headers["Docker-Content-Digest"])
+
+    def manifest(self, name: str, tag: str = "latest") -> dict[str, Any]:
+        return dict(self._manifest(name, tag).json())
+
+    def _manifest(self, name: str, tag: str) -> httpx.Response:
+        user, _, password = (self.login or "").partition(":")
         headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
         url = f"http://{self.address}/v2/{name}/manifests/{tag}"
-        return httpx.get(url, headers=headers, auth=auth, trust_env=False).headers["Docker-Content-Digest"]  # type: ignore[arg-type]
+        return httpx.get(url, headers=headers, auth=(user, password) if user else None, trust_env=False)
 
 
 def run(*argv: str) -> None:
@@ -124,3 +132,15 @@ def manifest_of(layout: Path) -> dict[str, object]:
     index = json.loads((layout / "index.json").read_text())
     digest = index["manifests"][0]["digest"].removeprefix("sha256:")
     return json.loads((layout / "blobs" / "sha256" / digest).read_text())  # type: ignore[no-any-return]
+
+
+def disguise(layout: Path, other: Path) -> None:
+    """Give an image the layers of another one, and leave its configuration as it is."""
+    mine, theirs = manifest_of(layout), manifest_of(other)
+    shutil.copytree(other / "blobs", layout / "blobs", dirs_exist_ok=True)
+    manifest = json.dumps({**mine, "layers": theirs["layers"]}).encode()
+    digest = hashlib.sha256(manifest).hexdigest()
+    (layout / "blobs" / "sha256" / digest).write_bytes(manifest)
+    index = json.loads((layout / "index.json").read_text())
+    index["manifests"][0].update(digest=f"sha256:{digest}", size=len(manifest))
+    (layout / "index.json").write_text(json.dumps(index))

@@ -128,6 +128,37 @@ def test_a_layer_that_was_tampered_with_is_not_used(build: Build, registry: Regi
         build(Template().from_image(f"{registry.address}/team/bent", **credentials()), f"bent-{uuid.uuid4().hex[:8]}")
 
 
+def test_a_layer_may_be_compressed_with_zstd(build: Build, registry: Registry, tmp_path: Path) -> None:
+    layout = image(tmp_path, [[*shell(), ("mark", {}, b"packed tightly\n")]])
+    registry.push(layout, "team/tight", "--dest-compress-format", "zstd")
+    kinds = [layer["mediaType"] for layer in registry.manifest("team/tight")["layers"]]
+    assert kinds == ["application/vnd.oci.image.layer.v1.tar+zstd"]
+    lines = Lines()
+    recipe = Template().from_image(f"{registry.address}/team/tight", **credentials()).run_cmd("cat /mark")
+    build(recipe, f"tight-{uuid.uuid4().hex[:8]}", on_build_logs=lines)
+    assert lines.has("packed tightly")
+
+
+def test_an_image_is_not_taken_for_another_with_the_same_configuration(
+    build: Build, registry: Registry, tmp_path: Path
+) -> None:
+    """Else whoever has a registry could put files into images that others on this server use."""
+    layouts = []
+    for name in ("true", "false"):
+        directory = tmp_path / str(len(layouts))
+        directory.mkdir()
+        layouts.append(image(directory, [[*shell(), ("mark", {}, f"{name} {tmp_path.name}\n".encode())]]))
+    genuine, other = layouts[0], layouts[1]
+    registry.push(genuine, "team/genuine")
+    registries.disguise(genuine, other)
+    registry.push(genuine, "team/disguised")
+    for name, said in (("disguised", "false"), ("genuine", "true")):
+        lines = Lines()
+        recipe = Template().from_image(f"{registry.address}/team/{name}", **credentials()).run_cmd("cat /mark")
+        build(recipe, f"{name}-{uuid.uuid4().hex[:8]}", on_build_logs=lines)
+        assert lines.has(f"{said} {tmp_path.name}")
+
+
 def test_links_in_layers_cannot_lead_out_of_the_image(build: Build, registry: Registry, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -18,13 +19,14 @@ from sandlot.engine.model import Image
 
 UNPACK_TIMEOUT_S = 3600
 SOURCES = Path(unpacking.__file__).parents[3]  # where the package is, installed or not
-FORMAT = 1  # raise it when the same image is unpacked to something else
+FORMAT = 2  # raise it when the same image is unpacked to something else
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
-def layer_name(config_digest: str) -> str:
-    """One layer per image: its configuration names all of its content."""
-    return f"image{FORMAT}-{config_digest.removeprefix('sha256:')[:32]}"
+def layer_name(config_digest: str, layer_digests: Sequence[str]) -> str:
+    """One layer per image, named by all that it is made of: a registry can put any layers to a configuration it knows."""
+    said = json.dumps([config_digest, *layer_digests]).encode()
+    return f"image{FORMAT}-{hashlib.sha256(said).hexdigest()[:32]}"
 
 
 def scratch(layers: Layers) -> Path:
@@ -47,8 +49,8 @@ def as_image(told: str, layer: str, config: Mapping[str, Any]) -> Image:
     )
 
 
-async def readable(path: Path, kind: str = "") -> Path:
-    """The layer in a form that Python reads: zstd is turned into a plain archive."""
+async def readable(path: Path, most_bytes: int) -> Path:
+    """The layer in a form that Python reads: zstd is turned into a plain archive, which may not be larger than this."""
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != ZSTD_MAGIC:
@@ -59,8 +61,13 @@ async def readable(path: Path, kind: str = "") -> Path:
         )
     plain = path.with_name(path.name + ".tar")
     try:
-        await processes.run("zstd", "-q", "-d", str(path), "-o", str(plain), timeout_s=UNPACK_TIMEOUT_S)
+        await processes.run(
+            *("prlimit", f"--fsize={most_bytes}", "zstd", "-q", "-d", str(path), "-o", str(plain)),
+            timeout_s=UNPACK_TIMEOUT_S,
+        )
     except processes.CommandFailed as error:
+        if plain.exists() and plain.stat().st_size >= most_bytes:
+            raise StepFailed(f"the image is larger than the {most_bytes >> 20} MiB it may be") from error
         raise StepFailed("a layer of the image is damaged: zstd cannot read it") from error
     path.unlink()
     return plain

@@ -139,8 +139,8 @@ class Registries:
             manifest, _ = await self._manifest(visit, repository, chosen, chosen)
         config_digest = _digest_of(manifest.get("config"))
         config = json.loads(await self._small_blob(visit, repository, config_digest))
-        name = importing.layer_name(config_digest)
-        layers = [(_digest_of(each), str(each.get("mediaType", ""))) for each in manifest.get("layers", [])]
+        layers = [_digest_of(each) for each in manifest.get("layers", [])]
+        name = importing.layer_name(config_digest, layers)
         if self._layers.has(name):
             told = f"{reference}: already here ({digest[:19]})"
         else:
@@ -148,18 +148,16 @@ class Registries:
             told = f"{reference}: pulled from its registry ({digest[:19]}, {len(layers)} layers)"
         return importing.as_image(told, name, config)
 
-    async def _fetch(
-        self, visit: _Visit, repository: str, name: str, layers: Sequence[tuple[str, str]], output: Output
-    ) -> None:
+    async def _fetch(self, visit: _Visit, repository: str, name: str, layers: Sequence[str], output: Output) -> None:
         left = self._most_bytes
         with tempfile.TemporaryDirectory(prefix=".pull-", dir=importing.scratch(self._layers)) as scratch:
             files = []
-            for number, (digest, kind) in enumerate(layers, 1):
+            for number, digest in enumerate(layers, 1):
                 path = Path(scratch) / str(number)
                 size = await self._blob_to(visit, repository, digest, path, left)
                 left -= size
                 output(f"layer {number} of {len(layers)}: {digest[7:19]}, {size / 1e6:.1f} MB", "info")
-                files.append(await importing.readable(path, kind))
+                files.append(await importing.readable(path, self._most_bytes))
             await importing.unpack(self._layers, name, files, self._most_bytes)
 
     async def _manifest(

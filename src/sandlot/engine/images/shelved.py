@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -29,10 +30,11 @@ class ImportedImages:
         scratch.mkdir(mode=0o700)
         try:
             found = read_image(source if source.is_dir() else unpack_archive(source, scratch / "image"))
-            layer = importing.layer_name(found.config_digest)
+            layer = importing.layer_name(found.config_digest, [_digest(path) for path in found.layers])
             if not self._layers.has(layer):
                 copies = [
-                    await importing.readable(_linked(file, scratch / f"{n}")) for n, file in enumerate(found.layers)
+                    await importing.readable(_linked(file, scratch / f"{n}"), MOST_BYTES)
+                    for n, file in enumerate(found.layers)
                 ]
                 await importing.unpack(self._layers, layer, copies, MOST_BYTES)
         finally:
@@ -65,6 +67,11 @@ class ImportedImages:
                 f"{name[:120]!r} cannot name an image: use lower-case letters, digits, '.', '-' and '_'"
             )
         return self._directory / f"{name}.json"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _linked(file: Path, target: Path) -> Path:

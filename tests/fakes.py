@@ -51,13 +51,28 @@ class FakeNode:
         self.frozen: set[str] = set()  # machines that stand still, as after a crash in the middle of a capture
         self.resumed: list[NewMachine] = []
         self.discarded: list[str] = []
+        self.ready: list[str] = []  # ids of machines that stand ready, for whatever is wished
+        self.promised: list[str] = []
         self._on_exit: list[Callable[[str, Exit], Awaitable[None]]] = []
+
+    def reserve(self, wish: NewMachine) -> str | None:
+        if not self.ready:
+            return None
+        self.promised.append(self.ready.pop(0))
+        return self.promised[-1]
+
+    def unreserve(self, sandbox_id: str) -> None:
+        if sandbox_id in self.promised:
+            self.promised.remove(sandbox_id)
+            self.ready.append(sandbox_id)
 
     async def start(self, new: NewMachine) -> Machine:
         await asyncio.sleep(0)
         if new.checkpoint is not None and new.checkpoint not in self.saved:
             raise StateUnusable(f"the saved state of {new.checkpoint} is missing on this host")
         self.started.append(new)
+        if new.sandbox_id in self.promised:
+            self.promised.remove(new.sandbox_id)
         machine = Machine(
             sandbox_id=new.sandbox_id,
             runtime=new.runtime,

@@ -47,9 +47,11 @@ from sandlot.engine.metrics_history import MetricsHistory
 from sandlot.engine.model import Resources, Sandbox, State, Template
 from sandlot.engine.network.slots import Slots
 from sandlot.engine.node import LocalNode
+from sandlot.engine.pool import Plan as Standby
+from sandlot.engine.pool import Pool
 from sandlot.engine.ports import Runtime, TemplateStore
 from sandlot.engine.reconcile import Reconciler
-from sandlot.engine.request import Limits
+from sandlot.engine.request import Limits, new_sandbox_id
 from sandlot.engine.routing import Routes
 from sandlot.engine.runtimes import RUNTIMES
 from sandlot.engine.stillness import Stillness
@@ -107,6 +109,7 @@ class _Engine:
     history: MetricsHistory
     housekeeping: Housekeeping
     stillness: Stillness
+    pool: Pool
 
 
 @contextlib.asynccontextmanager
@@ -138,6 +141,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             default_runtime=default_runtime,
             limits=limits,
         )
+        stack.push_async_callback(node.pool.close)
         stack.push_async_callback(lifecycle.close)
 
         async def running() -> list[Sandbox]:
@@ -145,6 +149,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
 
         history = MetricsHistory(lambda sandbox: node.usage(sandbox.id), running)
         numbers = telemetry.Telemetry()
+        numbers.watch_pool(node.pool.numbers)
 
         async def by_state() -> Mapping[str, int]:
             return {state.value: await sandboxes.count(states=[state]) for state in State if state is not State.ENDED}
@@ -227,6 +232,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             reconciler=reconciler,
             history=history,
             housekeeping=housekeeping,
+            pool=node.pool,
             stillness=node.stillness,
         )
 
@@ -303,6 +309,7 @@ async def _node(
         checkpoint_limit_bytes=settings.checkpoint_disk_gb << 30,
         keep_logs=timedelta(hours=settings.keep_ended_hours),
         idle_freeze_s=settings.idle_freeze_s,
+        standby=Standby(size=settings.pool_size, memory_bytes=settings.pool_memory_mb << 20, make_id=new_sandbox_id),
     )
     try:
         yield node
@@ -339,6 +346,7 @@ async def _builder(
         sandboxes=sandboxes,
         clock=now,
         discard=node.discard,
+        changed=node.pool.drain,
     )
     builder = Builder(
         templates=templates,
@@ -466,6 +474,7 @@ async def _listen(settings: Settings, engine: _Engine, platform: Together) -> No
         asyncio.create_task(engine.history.run()),
         asyncio.create_task(engine.housekeeping.run()),
         asyncio.create_task(engine.stillness.run()),
+        asyncio.create_task(engine.pool.run()),
         asyncio.create_task(platform.run()),
     ]
     for loop in loops:

@@ -70,6 +70,17 @@ class Settings(BaseSettings):
         (), description="Resolvers that sandboxes' names are looked up at, comma-separated. Unset: the host's own."
     )
     warm_slots: int = Field(4, ge=0, description="Network slots kept ready beyond those in use.")
+    pool_size: int = Field(
+        2,
+        ge=0,
+        le=1000,
+        description="Sandboxes kept ready for each template that was used in the last half hour; more after bursts. 0: none.",
+    )
+    pool_memory_mb: int = Field(
+        1024,
+        ge=0,
+        description="Most memory that sandboxes kept ready may take, in MiB; they go when the host runs short.",
+    )
     checkpoint_disk_gb: int = Field(
         50, ge=1, description="Most disk that states of paused sandboxes and snapshots may use, in GiB."
     )

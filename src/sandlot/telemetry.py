@@ -9,11 +9,13 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 log = logging.getLogger("sandlot.requests")
 
@@ -130,6 +132,10 @@ class Telemetry:
             "sandlot_edge_refused", "Requests that the edge answered itself.", ["status"], registry=registry
         )
 
+    def watch_pool(self, look: Callable[[], tuple[Mapping[str, int], int, int]]) -> None:
+        """Have the numbers of the pool among the others: machines ready by runtime, hits, misses."""
+        self.registry.register(_PoolNumbers(look))
+
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         self.requests.labels(method, route, str(status)).inc()
         self.durations.labels(route).observe(seconds)
@@ -149,6 +155,22 @@ class Telemetry:
         self.checkpoint_bytes.set(checkpoint_bytes())
         self.still.set(still())
         return generate_latest(self.registry)
+
+
+class _PoolNumbers(Collector):
+    """Numbers that are read when somebody asks."""
+
+    def __init__(self, look: Callable[[], tuple[Mapping[str, int], int, int]]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterable[Metric]:
+        ready, hits, misses = self._look()
+        gauge = GaugeMetricFamily("sandlot_pool_ready", "Sandboxes that stand ready, by runtime.", labels=["runtime"])
+        for runtime, count in ready.items():
+            gauge.add_metric([runtime], count)
+        yield gauge
+        yield CounterMetricFamily("sandlot_pool_hits", "Creates that were given a sandbox that stood ready.", hits)
+        yield CounterMetricFamily("sandlot_pool_misses", "Creates that had to start one.", misses)
 
 
 Message = MutableMapping[str, Any]

@@ -22,7 +22,7 @@ CYCLES = int(os.environ.get("SOAK_CYCLES", "200"))
 
 @pytest.mark.parametrize("runtime", ["gvisor", "container"])
 def test_pauses_lose_nothing_and_leak_nothing(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with in_pristine(tmp_path_factory, runtime, warm_slots="2") as server:
+    with in_pristine(tmp_path_factory, runtime, warm_slots="2", pool_size="0") as server:
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             sandboxes = list(pool.map(lambda _: _populated(server), range(SANDBOXES)))
             counts = dict.fromkeys((one.sandbox_id for one in sandboxes), 0)

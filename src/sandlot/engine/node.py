@@ -33,6 +33,7 @@ from sandlot.engine.model import (
     Sandbox,
     Usage,
 )
+from sandlot.engine.pool import Plan, Pool
 from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime, Telling
 from sandlot.engine.stillness import Stillness
 
@@ -69,6 +70,7 @@ class LocalNode:
         commands: CommandClient | None = None,
         checkpoint_limit_bytes: int = 1 << 40,
         keep_logs: timedelta = timedelta(hours=24),
+        standby: Plan = Plan(),  # noqa: B008
         starts_at_once: int = 2 * (os.cpu_count() or 2),
         idle_freeze_s: float = 0,
     ) -> None:
@@ -93,6 +95,7 @@ class LocalNode:
         )
         self._taken_dir = data_dir / "taken"
         self._keep_logs = keep_logs
+        self.pool = Pool(prepare=self._prepare, discard=self._discard, plan=standby)
         self._live: dict[str, _Live] = {}
         self._acts: dict[str, tuple[asyncio.Lock, int]] = {}
         self._starts = asyncio.Semaphore(starts_at_once)
@@ -107,12 +110,21 @@ class LocalNode:
 
     async def start(self, new: NewMachine) -> Machine:
         runtime = self._runtime(new.runtime)
-        async with self._starts, self._alone(new.sandbox_id):
-            try:
+        with self.pool.yielding():
+            machine = await self._handed_out(runtime, new)
+            if machine is not None:
+                return machine
+            async with self._starts, self._whole(new.sandbox_id):
                 return await self._start_somehow(runtime, new)
+
+    @contextlib.asynccontextmanager
+    async def _whole(self, sandbox_id: str) -> AsyncIterator[None]:
+        """Alone with a machine that is to be there when this ends well, and gone when it does not: also on cancellation."""
+        async with self._alone(sandbox_id):
+            try:
+                yield
             except BaseException:
-                # Also on cancellation: the caller is gone, the machine must go too.
-                await processes.to_the_end(self._undo(new.sandbox_id))
+                await processes.to_the_end(self._undo(sandbox_id))
                 raise
 
     async def _start_somehow(self, runtime: Runtime, new: NewMachine) -> Machine:
@@ -148,6 +160,53 @@ class LocalNode:
             begun=started.begun,
         )
         return live
+
+    # -- machines that stand ready ---------------------------------------------------------------------------------
+
+    def reserve(self, wish: NewMachine) -> str | None:
+        return self.pool.take(wish)
+
+    def unreserve(self, sandbox_id: str) -> None:
+        self.pool.put_back(sandbox_id)
+
+    async def _prepare(self, new: NewMachine) -> int:
+        """Start a machine that has no sandbox yet, and hold it still; what it takes of the host's memory."""
+        runtime = self._runtime(new.runtime)
+        if not isinstance(runtime, Freezing):
+            raise InvalidRequest(f"machines of runtime {runtime.name!r} cannot be held still")
+        async with self._starts, self._whole(new.sandbox_id):
+            started = await self._begin(runtime, new)
+            await self._machine_starts.settle_in(runtime, new, started)
+            self._watched(runtime, started, new.envd_token)
+            await runtime.freeze(started.instance)
+            return (await runtime.usage(started.instance)).mem_used
+
+    async def _handed_out(self, runtime: Runtime, new: NewMachine) -> Machine | None:
+        """The machine that was reserved for this sandbox, with its identity. None: there is none that works."""
+        try:
+            async with self._whole(new.sandbox_id):
+                held_token = self.pool.release(new.sandbox_id)
+                return await self._hand_out(runtime, new, held_token) if held_token is not None else None
+        except EngineError as error:
+            log.warning("a machine that stood ready is of no use (%s); another is started", error)
+            return None
+
+    async def _hand_out(self, runtime: Runtime, new: NewMachine, held_token: str) -> Machine:
+        live = self._known(new.sandbox_id)
+        if live.watcher.done():
+            raise NotFound(f"the machine of sandbox {new.sandbox_id} has ended")
+        await self._network.apply(new.sandbox_id, new.network)
+        if isinstance(runtime, Freezing):
+            await runtime.thaw(live.instance)
+        await self._machine_starts.introduce(runtime, new, live.instance, live.machine.address, held_token)
+        live.token = new.envd_token
+        return live.machine
+
+    async def _discard(self, sandbox_id: str) -> None:
+        async with self._alone(sandbox_id):
+            await processes.to_the_end(self._undo(sandbox_id))
+
+    # -- taking over, ending ---------------------------------------------------------------------------------------
 
     async def adopt(self, sandbox: Sandbox) -> None:
         if sandbox.machine is None:
@@ -204,6 +263,8 @@ class LocalNode:
     def _watch(self, runtime: Runtime, instance: Instance) -> asyncio.Task[None]:
         async def watch() -> None:
             ended = await runtime.wait(instance)
+            if self.pool.lost(instance.sandbox_id):
+                return
             log.warning("machine of sandbox %s ended by itself: %s", instance.sandbox_id, ended.reason)
             for callback in self._callbacks:
                 await callback(instance.sandbox_id, ended)
@@ -352,7 +413,7 @@ class LocalNode:
         found: list[Machine] = []
         for runtime in self._runtimes.values():
             for instance in await runtime.instances():
-                if not await runtime.alive(instance):
+                if instance.sandbox_id in self.pool.ids() or not await runtime.alive(instance):
                     continue
                 record = records.read(self._directory(instance.sandbox_id))
                 found.append(records.machine(instance.sandbox_id, runtime, record))
@@ -364,7 +425,8 @@ class LocalNode:
         for runtime in self._runtimes.values():
             ids |= {instance.sandbox_id for instance in await runtime.instances()}
         ids |= self._checkpoints.names()
-        stray = sorted(id for id in ids if id not in keep and id not in self._acts)
+        ours = self.pool.ids()
+        stray = sorted(id for id in ids if id not in keep and id not in self._acts and id not in ours)
         freed = []
         for sandbox_id in stray:
             try:

@@ -145,6 +145,15 @@ class Node(Protocol):
     async def start(self, new: NewMachine) -> Machine:
         """A machine whose envd answers and has its identity. All or nothing."""
 
+    def reserve(self, wish: NewMachine) -> str | None:
+        """The id of a machine that stands ready for this, promised to the caller: `start` under that id is quick.
+
+        None: there is none. A promise that comes to nothing is given back with `unreserve`.
+        """
+
+    def unreserve(self, sandbox_id: str) -> None:
+        """The machine promised under this id is not needed. An id that was not promised is fine."""
+
     async def adopt(self, sandbox: Sandbox) -> None:
         """Take over a machine that an earlier process started: watch it, bring its network relays back."""
 

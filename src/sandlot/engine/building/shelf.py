@@ -24,9 +24,10 @@ class Shelf:
         sandboxes: SandboxStore,
         clock: Clock,
         discard: Callable[[str], Awaitable[None]],  # a saved state, by name
+        changed: Callable[[str], Awaitable[None]] | None = None,  # a template, by id: what was made of it is out of date
     ) -> None:
         self._templates, self._builds, self._tags, self._sandboxes = templates, builds, tags, sandboxes
-        self._clock, self._discard = clock, discard
+        self._clock, self._discard, self._changed = clock, discard, changed
 
     async def own(self, team_id: str, ref: str) -> Template:
         """A template of the team, by name or id. Raises `NotFound`."""
@@ -53,6 +54,8 @@ class Shelf:
             await self._templates.put(replace(built(current, build), updated_at=self._clock()))
 
     async def _let_go(self, template_id: str) -> None:
+        if self._changed is not None:
+            await self._changed(template_id)
         tagged = {tag.build_id for tag in await self._tags.list(template_id)}
         for build in await self._builds.query(template_id=template_id, statuses=[BuildStatus.READY]):
             made = build.content
@@ -124,5 +127,7 @@ class Shelf:
         }
         await self._templates.delete(template.id)
         await self._builds.forget(template.id)
+        if self._changed is not None:
+            await self._changed(template.id)
         for state in filter(None, {*states, template.checkpoint}):
             await self._discard(state)

@@ -337,7 +337,9 @@ async def _builder(
     """What turns recipes into templates."""
     layers = Layers(settings.cache_dir / "layers")
     builds = SqlBuilds(database)
-    registries = Registries(layers, trusted=settings.trusted_registries)
+    registries = Registries(
+        layers, trusted=settings.trusted_registries, amazon_endpoint=settings.amazon_registry_endpoint
+    )
     await registries.open()
     shelf = Shelf(
         templates=templates,

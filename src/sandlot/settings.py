@@ -104,6 +104,11 @@ class Settings(BaseSettings):
         description="Image registries at private addresses that builds may pull from, as `host[:port]`, comma-separated; "
         "those on loopback are spoken to without TLS.",
     )
+    amazon_registry_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^/\s]+/?$",
+        description="Where builds sign in to Amazon's image registries, as a URL. Default: Amazon's own address of the region.",
+    )
     keep_ended_hours: int = Field(
         24, ge=0, description="How long ended sandboxes and their logs can still be looked up."
     )

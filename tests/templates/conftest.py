@@ -41,13 +41,21 @@ def registry_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path, registry_port: int) -> Iterator[Server]:
+def amazon_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, cache_dir: Path, registry_port: int, amazon_port: int
+) -> Iterator[Server]:
     settings = {
         "SANDLOT_CACHE_DIR": str(cache_dir),
         "SANDLOT_BUILD_READY_S": str(READY_S),
         "SANDLOT_BUILD_DISK_MB": str(DISK_MB),
         "SANDLOT_BUILDS_AT_ONCE": "2",
         "SANDLOT_TRUSTED_REGISTRIES": f"127.0.0.1:{registry_port}",
+        "SANDLOT_AMAZON_REGISTRY_ENDPOINT": f"http://127.0.0.1:{amazon_port}",
     }
     server = Server(data_dir=tmp_path_factory.mktemp("builds") / "data", settings=settings, options=("--no-hello",))
     with server:

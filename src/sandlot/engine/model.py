@@ -298,13 +298,21 @@ class RegistryLogin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AmazonLogin:
+    """A key for Amazon's registries, to be traded for what such a registry asks for; kept as little as that."""
+
+    access_key_id: str = field(repr=False)
+    secret_access_key: str = field(repr=False)
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """What to build: where to begin, the steps, and what must run at the end."""
 
     from_image: str | None = None
     from_template: str | None = None
-    login: RegistryLogin | None = None
-    login_problem: str | None = None  # why credentials that were given cannot be used
+    login: RegistryLogin | AmazonLogin | None = None
     force: bool = False
     steps: tuple[Step, ...] = ()
     start_cmd: str | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandlot.engine.model import (
+    AmazonLogin,
     Build,
     BuildStatus,
     Checkpoint,
@@ -354,7 +355,7 @@ class Workshop(Protocol):
 class Images(Protocol):
     """Where images come from by name."""
 
-    async def find(self, ref: str, login: RegistryLogin | None, output: Output) -> Image:
+    async def find(self, ref: str, login: RegistryLogin | AmazonLogin | None, output: Output) -> Image:
         """Raises `StepFailed` if there is none, saying where it was looked for."""
 
 

@@ -18,7 +18,7 @@ from sandlot.engine.api.errors import problems
 from sandlot.engine.api.requests import Body, Name, Text
 from sandlot.engine.building import Builder
 from sandlot.engine.errors import Forbidden, InvalidRequest
-from sandlot.engine.model import Build, BuildStatus, LogEntry, Recipe, RegistryLogin, Step, Template
+from sandlot.engine.model import AmazonLogin, Build, BuildStatus, LogEntry, Recipe, RegistryLogin, Step, Template
 
 router = APIRouter(tags=["builds"])
 
@@ -90,7 +90,6 @@ class BuildStart(Body):
             from_image=self.fromImage or None,
             from_template=self.fromTemplate or None,
             login=_login(self.fromImageRegistry),
-            login_problem=_NOT_AMAZON if (self.fromImageRegistry or {}).get("type") == "aws" else None,
             force=bool(self.force),
             steps=tuple(
                 Step(
@@ -106,14 +105,8 @@ class BuildStart(Body):
         )
 
 
-_NOT_AMAZON = (
-    "this server cannot sign in to Amazon's registry by itself: pass the user name AWS and the password that "
-    "`aws ecr get-login-password` prints as plain registry credentials"
-)
-
-
-def _login(registry: dict[str, Any] | None) -> RegistryLogin | None:
-    """Credentials in E2B's forms. Those of Google are a user name and a password too; those of Amazon are not."""
+def _login(registry: dict[str, Any] | None) -> RegistryLogin | AmazonLogin | None:
+    """Credentials in E2B's forms. Those of Google are a user name and a password too; those of Amazon are traded for such."""
     if not registry:
         return None
     kind = registry.get("type")
@@ -122,7 +115,11 @@ def _login(registry: dict[str, Any] | None) -> RegistryLogin | None:
     if kind == "gcp":
         return RegistryLogin(username="_json_key", password=str(registry.get("serviceAccountJson", "")))
     if kind == "aws":
-        return None
+        return AmazonLogin(
+            access_key_id=str(registry.get("awsAccessKeyId", "")),
+            secret_access_key=str(registry.get("awsSecretAccessKey", "")),
+            region=str(registry.get("awsRegion", "")),
+        )
     raise InvalidRequest(f"fromImageRegistry has the unknown type {str(kind)[:40]!r}")
 
 

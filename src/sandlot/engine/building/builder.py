@@ -335,8 +335,6 @@ class Builder:
         if recipe.from_template:
             journal.tell(f"FROM template {recipe.from_template}", "info", BASE)
             return await self._from_template(team_id, recipe.from_template, steps)
-        if recipe.login_problem is not None:
-            raise StepFailed(recipe.login_problem)
         ref = recipe.from_image or DEFAULT_IMAGE
         journal.tell(f"FROM {ref}", "info", BASE)
         image = await self._images.find(ref, recipe.login, lambda line, level: journal.tell(line, level, BASE))

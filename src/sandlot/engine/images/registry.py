@@ -23,10 +23,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
 from sandlot.engine.errors import StepFailed, Unavailable
-from sandlot.engine.images import importing
+from sandlot.engine.images import amazon, importing
 from sandlot.engine.images.layers import Layers
 from sandlot.engine.images.references import DEFAULT_REGISTRY, ImageReference
-from sandlot.engine.model import Image, RegistryLogin
+from sandlot.engine.model import AmazonLogin, Image, RegistryLogin
 from sandlot.engine.ports import Output
 
 MANIFESTS = (
@@ -87,9 +87,17 @@ class _Visit:
 
 
 class Registries:
-    def __init__(self, layers: Layers, *, trusted: Sequence[str] = (), most_bytes: int = 20 << 30) -> None:
-        self._layers, self._most_bytes = layers, most_bytes
-        self._trusted = frozenset(trusted)
+    def __init__(
+        self,
+        layers: Layers,
+        *,
+        trusted: Sequence[str] = (),
+        amazon_endpoint: str
+        | None = None,  # where to sign in to Amazon's registries, instead of at Amazon's own addresses
+        most_bytes: int = 20 << 30,
+    ) -> None:
+        self._layers, self._most_bytes, self._amazon = layers, most_bytes, amazon_endpoint
+        self._trusted = frozenset((*trusted, *((urlsplit(amazon_endpoint).netloc,) if amazon_endpoint else ())))
         self._session: aiohttp.ClientSession | None = None
         self._unreachable: dict[str, tuple[float, str]] = {}
 
@@ -105,12 +113,15 @@ class Registries:
         if self._session is not None:
             await self._session.close()
 
-    async def pull(self, reference: ImageReference, login: RegistryLogin | None, output: Output) -> Image:
+    async def pull(self, reference: ImageReference, login: RegistryLogin | AmazonLogin | None, output: Output) -> Image:
         """The image as a layer. Raises `Unavailable` if the registry cannot be reached, `StepFailed` if it says no."""
         failed_at, why = self._unreachable.get(reference.registry, (-1e9, ""))
         if time.monotonic() - failed_at < UNREACHABLE_S:
             raise Unavailable(why)
-        visit = _Visit(base=self._base(reference.registry), login=login)
+        base = self._base(reference.registry)
+        if isinstance(login, AmazonLogin):
+            login = await self._sign_in(reference, login)
+        visit = _Visit(base=base, login=login)
         try:
             return await self._pull(reference, visit, output)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -118,6 +129,17 @@ class Registries:
             if isinstance(error, aiohttp.ClientConnectorError):
                 self._unreachable[reference.registry] = (time.monotonic(), why)
             raise Unavailable(why) from error
+
+    async def _sign_in(self, reference: ImageReference, login: AmazonLogin) -> RegistryLogin:
+        assert self._session is not None, "open() first"
+        if not amazon.is_registry(reference.registry) and reference.registry not in self._trusted:
+            raise StepFailed(
+                f"{reference.registry} is not one of Amazon's registries, so it is not told their password"
+            )
+        try:
+            return await amazon.sign_in(self._session, login, self._amazon or amazon.address(login))
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unavailable(f"Amazon's sign-in for registries cannot be reached ({_short(error)})") from error
 
     def _base(self, registry: str) -> str:
         host = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry

@@ -7,7 +7,7 @@ from sandlot.engine.images.catalogue import Catalogue
 from sandlot.engine.images.references import parse_image
 from sandlot.engine.images.registry import Registries
 from sandlot.engine.images.shelved import PREFIX, ImportedImages
-from sandlot.engine.model import Image, RegistryLogin
+from sandlot.engine.model import AmazonLogin, Image, RegistryLogin
 from sandlot.engine.ports import Output
 
 TEMPLATE_PREFIX = "sandlot-template/"  # FROM in a Dockerfile can name a template of this server too
@@ -21,7 +21,7 @@ class ImageSources:
         self._catalogue, self._registries, self._imported = catalogue, registries, imported
         self._use = use_catalogue
 
-    async def find(self, ref: str, login: RegistryLogin | None, output: Output) -> Image:
+    async def find(self, ref: str, login: RegistryLogin | AmazonLogin | None, output: Output) -> Image:
         if ref.startswith(TEMPLATE_PREFIX):
             name = ref.removeprefix(TEMPLATE_PREFIX)
             return Image(told=f"building on the template {name!r}", template=name)

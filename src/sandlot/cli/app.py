@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sandlot import __version__
-from sandlot.cli import doctor, keys, platform, sandboxes, server, suite, templates
+from sandlot.cli import doctor, keys, measuring, platform, sandboxes, server, suite, templates
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
 from sandlot.setup.packages import search_path
@@ -53,9 +53,10 @@ app.add_typer(sandboxes.app, name="sandbox", rich_help_panel="Sandboxes")
 app.add_typer(templates.app, name="template", rich_help_panel="Sandboxes")
 app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
 app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
-app.command(rich_help_panel="Development", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-    suite.test
-)
+for command in (suite.test, measuring.bench):
+    app.command(
+        rich_help_panel="Development", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+    )(command)
 
 
 def main() -> None:

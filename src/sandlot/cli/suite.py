@@ -40,7 +40,7 @@ def test(
     failed = [] if context.args else [name for name, argv in _LINTERS.items() if not _run(name, argv)]
     selection = [] if long else ["-m", "not long"]
     argv = [sys.executable, "-m", "pytest", "--durations=15", *selection, *context.args]
-    status = subprocess.run(argv, cwd=ROOT, env=_environment(), check=False).returncode
+    status = subprocess.run(argv, cwd=ROOT, env=clean_environment(), check=False).returncode
     if failed:
         output.error(f"{', '.join(failed)} failed; the output is above the tests")
     raise typer.Exit(status or (1 if failed else 0))
@@ -55,13 +55,14 @@ _LINTERS = {
 
 def _run(name: str, argv: Sequence[str]) -> bool:
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", *argv], cwd=ROOT, env=_environment(), check=False)
+    done = subprocess.run([sys.executable, "-m", *argv], cwd=ROOT, env=clean_environment(), check=False)
     if done.returncode == 0:
         output.done(f"{name} ({time.monotonic() - began:.0f} s)")
     return done.returncode == 0
 
 
-def _environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
+    """The caller's, without secrets and without settings of the caller's own instance."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,0 +1,44 @@
+"""The bench command: has what the measurements need, and hands over to them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+
+from sandlot.cli import preparation
+from sandlot.cli.options import settings
+from sandlot.cli.output import Failure
+from sandlot.cli.suite import ROOT, clean_environment
+
+KINDS = {
+    "run": "creates, commands and files beside Docker",
+    "fast": "every goal of speed and thrift, warm and cold, beside Docker",
+    "pause": "pauses, resumes and forks beside Docker",
+    "templates": "builds beside `docker build`",
+    "interpreter": "cells of the code interpreter beside a plain kernel",
+    "scale": "how far one machine goes, and how cost grows",
+    "trace": "where the time of a create goes",
+}
+_HELP = "What to measure: " + "; ".join(f"`{name}`: {what}" for name, what in KINDS.items()) + "."
+
+
+def bench(
+    context: typer.Context,
+    kind: Annotated[str, typer.Argument(help=_HELP)] = "run",
+    trace: Annotated[bool, typer.Option("--trace", help="The same as `bench trace`.")] = False,
+) -> None:
+    """Measure this machine. More arguments go to the measurement; `bench KIND --help` lists them."""
+    kind = "trace" if trace else kind
+    if kind not in KINDS:
+        raise Failure(f"{kind!r} is no measurement; there are: {', '.join(KINDS)}")
+    if not (ROOT / "bench" / f"{kind}.py").is_file():
+        raise Failure("the measurements are not here: they come with the source, not with an installed package")
+    if "--help" not in context.args:
+        preparation.require_root()
+        preparation.install_packages("run", "test")
+        preparation.prepare_templates(settings())
+    argv = [sys.executable, "-m", f"bench.{kind}", *context.args]
+    raise typer.Exit(subprocess.run(argv, cwd=ROOT, env=clean_environment(), check=False).returncode)

@@ -101,8 +101,8 @@ async def test_of_too_many_archives_the_oldest_go_but_none_that_may_be_in_use(tm
 
 
 async def test_housekeeping_deletes_archives_again_and_again() -> None:
-    class Archives:
-        asked = 0
+    class Disk:
+        asked = swept = 0
 
         def purge(self) -> int:
             self.asked += 1
@@ -110,7 +110,11 @@ async def test_housekeeping_deletes_archives_again_and_again() -> None:
                 raise OSError("a disk that is away for a moment")
             return 1
 
-    archives, pauses = Archives(), []
+        def sweep(self) -> int:
+            self.swept += 1
+            return 0
+
+    disk, pauses = Disk(), []
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
@@ -118,7 +122,27 @@ async def test_housekeeping_deletes_archives_again_and_again() -> None:
             raise asyncio.CancelledError
 
     unused: object = None
-    housekeeping = Housekeeping(templates=unused, builds=unused, node=unused, storage=unused, archives=archives)  # type: ignore[arg-type]
+    housekeeping = Housekeeping(templates=unused, builds=unused, node=unused, storage=disk, archives=disk)  # type: ignore[arg-type]
     with pytest.raises(asyncio.CancelledError):
         await housekeeping.run(sleep)
-    assert archives.asked == 3
+    assert (disk.asked, disk.swept) == (3, 2)
+
+
+async def test_what_killed_processes_left_unfinished_is_removed_unless_somebody_works_on_it(tmp_path: Path) -> None:
+    layers = Layers(tmp_path)
+
+    async def fill(directory: Path) -> None:
+        (directory / "file").write_bytes(b"x")
+        assert layers.sweep(-60) == 4, "all but what is being made"
+
+    await layers.publish("whole", fill_nothing)
+    for name in ("s1.tmp-0a", ".gone-1", ".placing-2", ".pulls/.pull-3"):
+        (tmp_path / name / "some").mkdir(parents=True)
+    assert layers.sweep(DAY_S) == 0
+    await layers.publish("other", fill)
+    assert layers.names() == ["other", "whole"]
+    assert {path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")} == {"other", "whole", ".pulls"}
+
+
+async def fill_nothing(directory: Path) -> None:
+    pass

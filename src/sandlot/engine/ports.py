@@ -332,6 +332,9 @@ class Workshop(Protocol):
         The message of the error begins with the number of the act that failed, counted from 0, and a colon.
         """
 
+    async def join(self, layers: Sequence[str]) -> Placed:
+        """One layer with what all of these together show."""
+
     async def run(self, machine_id: str, step: StepRun, output: Output) -> Placed:
         """Run a command in a machine of its own and keep what it changed. Raises `StepFailed`."""
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -93,6 +94,30 @@ class LocalWorkshop:
             raise StepFailed(f"{answer['number']}:{answer['refused']}")
         home = answer.get("home")
         return str(home) if home else None
+
+    async def join(self, layers: Sequence[str]) -> Placed:
+        name = _new_layer()
+
+        async def fill(target: Path) -> None:
+            with tempfile.TemporaryDirectory(prefix=".joining-", dir=self._layers.directory) as root:
+                job = {
+                    "directory": str(self._layers.directory),
+                    "layers": list(layers),
+                    "root": root,
+                    "target": str(target),
+                }
+                await processes.run(
+                    *(sys.executable, "-I", "-S", placing.__file__),
+                    input=json.dumps(job).encode(),
+                    timeout_s=COPY_TIMEOUT_S,
+                    env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+                )
+
+        try:
+            await self._layers.publish(name, fill)
+        except processes.CommandFailed as error:
+            raise Unavailable(f"layers could not be joined into one: {error.output.strip()[-200:]}") from error
+        return Placed(layer=name)
 
     async def run(self, machine_id: str, step: StepRun, output: Output) -> Placed:
         machine = await self._start(machine_id, RUNTIME, _stub(machine_id, step), step.network)

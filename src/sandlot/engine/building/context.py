@@ -33,8 +33,6 @@ class Context:
 
     def after(self, key: str, placed: Placed) -> Context:
         layers = (*self.layers, placed.layer) if placed.layer is not None else self.layers
-        if len(layers) > MOST_LAYERS:
-            raise StepFailed(f"the template has more than {MOST_LAYERS} layers; join commands with && to have fewer")
         return replace(self, key=key, layers=layers)
 
     def with_variables(self, args: Sequence[str]) -> Context:

@@ -25,6 +25,9 @@ class Storage(Protocol):
 
     async def prune(self, used: Collection[str]) -> Mapping[str, int]: ...
 
+    def sweep(self) -> int:
+        """Remove what was never finished; how many."""
+
 
 class Archives(Protocol):
     """What callers sent ahead of their builds."""
@@ -55,14 +58,17 @@ class Housekeeping:
         self._storage, self._archives = storage, archives
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Delete archives that no build needs any more, for as long as the server runs."""
+        """Delete archives that no build needs any more, and what was never finished, for as long as the server runs."""
         while True:
             try:
-                gone = await asyncio.to_thread(self._archives.purge)
-                if gone:
-                    log.info("deleted %d uploaded archives that no build needs any more", gone)
+                archives = await asyncio.to_thread(self._archives.purge)
+                halves = await asyncio.to_thread(self._storage.sweep)
+                if archives or halves:
+                    log.info(
+                        "deleted %d uploaded archives and %d unfinished layers that nobody needs", archives, halves
+                    )
             except OSError:  # the disk is away for a moment: the next pass looks again
-                log.exception("could not look for uploaded archives to delete; it is tried again")
+                log.exception("could not look for what nobody needs any more; it is tried again")
             await sleep(INTERVAL_S)
 
     async def used(self) -> set[str]:

@@ -24,7 +24,8 @@ class Shelf:
         sandboxes: SandboxStore,
         clock: Clock,
         discard: Callable[[str], Awaitable[None]],  # a saved state, by name
-        changed: Callable[[str], Awaitable[None]] | None = None,  # a template, by id: what was made of it is out of date
+        changed: Callable[[str], Awaitable[None]]
+        | None = None,  # a template, by id: what was made of it is out of date
     ) -> None:
         self._templates, self._builds, self._tags, self._sandboxes = templates, builds, tags, sandboxes
         self._clock, self._discard, self._changed = clock, discard, changed

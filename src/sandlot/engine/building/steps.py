@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from sandlot.engine.building.context import Context, chained
+from sandlot.engine.building.context import MOST_LAYERS, Context, chained
 from sandlot.engine.errors import EngineError, StepFailed
 from sandlot.engine.model import NetworkPolicy, Placed, Resources, Step, StepRun
 from sandlot.engine.ports import Uploads, Workshop
@@ -166,6 +166,18 @@ class Steps:
         except StepFailed as error:
             raise StepFailed(str(error).partition(":")[2]) from error
 
+    async def _joined(self, context: Context, number: str) -> Context:
+        """The same files in one layer. The key stays: it says what is in there, not how it is kept."""
+        key = chained(context.key, "joined")
+        known = self._workshop.recall(key)
+        if known is None or known.layer is None:
+            self._tell(
+                f"[{number}] joining {len(context.layers)} layers into one: more cannot be mounted", "info", number
+            )
+            known = await self._workshop.join(context.layers)
+            self._workshop.remember(key, known)
+        return replace(context, layers=(known.layer,) if known.layer else ())
+
     async def _after(
         self,
         context: Context,
@@ -175,6 +187,8 @@ class Steps:
         make: Callable[[], Awaitable[Placed]],
         forced: bool,
     ) -> Context:
+        if len(context.layers) >= MOST_LAYERS:
+            context = await self._joined(context, number)
         plain = chained(context.key, self._team_id, about)
         known = None if forced else self._workshop.recall(plain)
         line = told if len(told) <= 500 else f"{told[:500]}…"

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from sandlot.engine.errors import NotFound
 
 FEW = 50
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
+_UNFINISHED = re.compile(r"[a-z0-9][a-z0-9_-]*\.tmp-|\.(?:gone|placing|joining)-")
 
 
 class Layers:
@@ -114,6 +116,33 @@ class Layers:
         """With the lock held, a temporary directory of this name belongs to a build that was killed."""
         for leftover in self._directory.glob(f"{name}.tmp-*"):
             shutil.rmtree(leftover, ignore_errors=True)
+
+    def sweep(self, older_than_s: float) -> int:
+        """Remove what a process that was killed left unfinished; how many. What others work on is locked, or younger."""
+        if not self._directory.is_dir():
+            return 0
+        before, gone = time.time() - older_than_s, 0
+        for path in (*self._directory.iterdir(), *self._directory.glob(".pulls/*")):
+            if _UNFINISHED.match(path.name) is None and path.parent == self._directory:
+                continue
+            if path.lstat().st_ctime < before and self._remove_unlocked(path):
+                gone += 1
+        return gone
+
+    def _remove_unlocked(self, path: Path) -> bool:
+        name = path.name.partition(".tmp-")[0]
+        lock = self._directory / f".{name}.lock"
+        if not _NAME.fullmatch(name) or not lock.exists():
+            shutil.rmtree(path, ignore_errors=True)
+            return True
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if not _try_lock(fd):
+                return False
+            shutil.rmtree(path, ignore_errors=True)
+            return True
+        finally:
+            os.close(fd)
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):

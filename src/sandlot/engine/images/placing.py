@@ -46,16 +46,24 @@ class Refused(Exception):
 
 def enter(job: Mapping[str, Any]) -> None:
     """Make the layers, with the new one on top, this process's root, and give up all but files."""
+    mount(job, f",upperdir={job['upper']},workdir={job['work']}")
+    confine(os.fsencode(job["root"]), KEPT_CAPABILITIES)
+
+
+def mount(job: Mapping[str, Any], writable: str = "") -> None:
+    """Have the layers at their place, for this process alone."""
     _check(_libc.unshare(CLONE_NEWNS), "unshare")
     _check(_libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "make mounts private")
     os.chdir(job["directory"])  # names instead of paths: the kernel reads at most a page of options
-    options = (
-        f"lowerdir={':'.join(reversed(job['layers']))},upperdir={job['upper']},workdir={job['work']},"
-        "index=off,metacopy=off,redirect_dir=off"
-    )
+    options = f"lowerdir={':'.join(reversed(job['layers']))}{writable},index=off,metacopy=off,redirect_dir=off"
     root = os.fsencode(job["root"])
     _check(_libc.mount(b"overlay", root, b"overlay", MS_NODEV, options.encode()), "mount the layers")
-    confine(root, KEPT_CAPABILITIES)
+
+
+def join(job: Mapping[str, Any]) -> None:
+    """Become a copy of what all layers together show. Nothing in there is followed or run: links are copied as links."""
+    mount(job)
+    os.execv("/bin/cp", ["cp", "-a", "--reflink=auto", "--", f"{job['root']}/.", job["target"]])
 
 
 def confine(root: bytes, capabilities: int) -> None:
@@ -398,6 +406,8 @@ ACTS: Mapping[str, Callable[[Act], str | None]] = {
 
 def main() -> None:
     job = json.load(sys.stdin)
+    if "target" in job:
+        join(job)
     answer: dict[str, Any] = {"home": None}
     number = 0
     try:

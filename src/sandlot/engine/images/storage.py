@@ -16,6 +16,8 @@ from sandlot.engine.images.shelved import ImportedImages
 
 RECENT_S = 3600  # a build may still be on its way to a template with it
 
+ABANDONED_S = 86400  # nothing that is being made takes longer
+
 
 class LayerStorage:
     """Layers are shared by all instances of the machine: each writes down what it needs, and keeps what others need."""
@@ -50,6 +52,10 @@ class LayerStorage:
             await self._layers.remove(name)
         await asyncio.to_thread(self._outcomes.forget_missing)
         return sizes
+
+    def sweep(self) -> int:
+        """Remove what processes that were killed left unfinished; how many."""
+        return self._layers.sweep(ABANDONED_S)
 
     def _claimed(self) -> set[str]:
         found: set[str] = set()

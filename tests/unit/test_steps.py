@@ -1,0 +1,103 @@
+"""Deep recipes: layers are joined before there are more of them than can be mounted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandlot.engine.building import steps
+from sandlot.engine.building.context import Context
+from sandlot.engine.building.steps import Limits, Steps
+from sandlot.engine.images.layers import Layers
+from sandlot.engine.model import NetworkPolicy, Placed, Resources, Step
+from sandlot.engine.workshop import LocalWorkshop
+
+
+@dataclass
+class CountingWorkshop:
+    """Makes layers that are only names, and remembers everything."""
+
+    known: dict[str, Placed] = field(default_factory=dict)
+    made: int = 0
+    joined: list[tuple[str, ...]] = field(default_factory=list)
+
+    def recall(self, key: str) -> Placed | None:
+        return self.known.get(key)
+
+    def remember(self, key: str, placed: Placed) -> None:
+        self.known[key] = placed
+
+    async def place(self, layers: Any, acts: Any, disk_mb: int) -> Placed:
+        self.made += 1
+        return Placed(layer=f"layer-{self.made}")
+
+    async def join(self, layers: Any) -> Placed:
+        self.joined.append(tuple(layers))
+        return Placed(layer=f"joined-{len(self.joined)}")
+
+
+async def walk(workshop: CountingWorkshop, count: int) -> Context:
+    walked = Steps(
+        team_id="t",
+        workshop=workshop,  # type: ignore[arg-type]
+        uploads=None,  # type: ignore[arg-type]
+        limits=Limits(resources=Resources(), network=NetworkPolicy(), timeout_s=1),
+        hold=lambda name: nullcontext(),
+        tell=lambda message, level, step: None,
+    )
+    context = Context(layers=("base",), key="0")
+    for number in range(count):
+        context = await walked.take(context, number, Step(type="WORKDIR", args=(f"/{number}",)))
+    return context
+
+
+async def test_layers_are_joined_before_they_are_too_many_and_the_cache_still_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steps, "MOST_LAYERS", 4)
+    workshop = CountingWorkshop()
+    context = await walk(workshop, 8)
+    assert context.layers == ("joined-2", "layer-7", "layer-8")
+    assert workshop.joined == [
+        ("base", "layer-1", "layer-2", "layer-3"),
+        ("joined-1", "layer-4", "layer-5", "layer-6"),
+    ]
+    assert await walk(workshop, 8) == context
+    assert (workshop.made, len(workshop.joined)) == (8, 2)
+
+
+async def test_a_joined_layer_is_what_the_others_show_together(tmp_path: Path) -> None:
+    layers = Layers(tmp_path / "layers")
+
+    async def bottom(root: Path) -> None:
+        (root / "etc").mkdir()
+        (root / "etc" / "kept").write_text("kept")
+        (root / "etc" / "gone").write_text("gone")
+        (root / "etc" / "link").symlink_to("/etc/passwd")
+        (root / "bin").write_text("#!/bin/sh")
+        (root / "bin").chmod(0o4755)
+
+    async def middle(root: Path) -> None:
+        (root / "etc").mkdir(mode=0o700)
+        os.mknod(root / "etc" / "gone", 0o600 | 0o020000, os.makedev(0, 0))
+        os.chown(root / "etc", 7, 8)
+
+    async def top(root: Path) -> None:
+        (root / "etc").mkdir()
+        shutil.copy("/etc/hostname", root / "etc" / "new")
+
+    for name, fill in (("a", bottom), ("b", middle), ("c", top)):
+        await layers.publish(name, fill)
+    workshop = LocalWorkshop(node=None, layers=layers, commands=None, steps_dir=tmp_path / "steps")  # type: ignore[arg-type]
+    joined = await workshop.join(["a", "b", "c"])
+    root = layers.path(joined.layer or "")
+    assert sorted(path.name for path in (root / "etc").iterdir()) == ["kept", "link", "new"]
+    assert (root / "etc" / "kept").read_text() == "kept" and (root / "etc" / "link").readlink() == Path("/etc/passwd")
+    assert (root / "bin").stat().st_mode & 0o7777 == 0o4755
+    assert not [path for path in layers.directory.iterdir() if path.name.startswith(".joining")]

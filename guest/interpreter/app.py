@@ -53,6 +53,7 @@ async def _boot(contexts: Contexts, process: KernelProcess) -> None:
         await contexts.default(process.language.name, process=process)
     except Exception as error:
         log.error("no default context for %s: %s", process.language.name, error)
+        await asyncio.to_thread(process.end)
 
 
 def application(contexts: Contexts) -> web.Application:

@@ -137,11 +137,10 @@ def _java() -> Language | None:
     program = shutil.which("java")
     if program is None or not jar.is_file() or not (KERNELS / "java").is_dir():
         return None
-    quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    opened = ("--add-opens", "jdk.jshell/jdk.jshell=ALL-UNNAMED")
+    options = ("-XX:+UseSerialGC", "--add-opens", "jdk.jshell/jdk.jshell=ALL-UNNAMED")
     return Language(
         name="java",
-        argv=(program, *quick, *opened, "-cp", f"{jar}:{KERNELS / 'java'}", "InterpreterJava", "{connection_file}"),
+        argv=(program, *options, "-cp", f"{jar}:{KERNELS / 'java'}", "InterpreterJava", "{connection_file}"),
         assign=_assign_java,
         transport="tcp",
         interrupt="message",
@@ -149,8 +148,13 @@ def _java() -> Language | None:
 
 
 def _assign_java(variables: Variables) -> str:
-    sets = [f"System.setProperty({json.dumps(k)}, {json.dumps(v)});" for k, v in _given(variables).items()]
-    return "\n".join([*sets, *(f"System.clearProperty({json.dumps(name)});" for name in _unset(variables))])
+    sets = [f"System.setProperty({_java_text(k)}, {_java_text(v)});" for k, v in _given(variables).items()]
+    return "\n".join([*sets, *(f"System.clearProperty({_java_text(name)});" for name in _unset(variables))])
+
+
+def _java_text(text: str) -> str:
+    """Java reads the escapes of JSON strings. A percent sign after `=` would be taken for a command of the kernel."""
+    return json.dumps(text).replace("%", "\\u0025")
 
 
 def _given(variables: Variables) -> dict[str, str]:

@@ -132,11 +132,17 @@ public final class InterpreterJava extends JavaKernel {
         }
 
         synchronized void send() {
-            if (waiting.size() > 0) {
-                below.write(waiting.toByteArray(), 0, waiting.size());
-                waiting.reset();
-                below.flush();
+            if (waiting.size() == 0) {
+                return;
             }
+            var bytes = waiting.toByteArray();
+            waiting.reset();
+            // The end of the last line comes by itself, as from the kernel that E2B has: callers compare what they get first.
+            int end = bytes.length > 1 && bytes[bytes.length - 1] == '\n' ? bytes.length - 1 : bytes.length;
+            below.write(bytes, 0, end);
+            below.flush();
+            below.write(bytes, end, bytes.length - end);
+            below.flush();
         }
     }
 

@@ -25,6 +25,13 @@ QUIET = {
     "DO_NOT_TRACK": "1",
     "NO_PROXY": "*",
 }
+# Claude Code begins without the MCP servers that take more than some seconds to answer, unless it is told to wait.
+PATIENT = {
+    "MCP_CONNECTION_NONBLOCKING": "0",
+    "MCP_CONNECT_TIMEOUT_MS": "90000",
+    "MCP_TIMEOUT": "90000",
+    "CLAUDE_CODE_MCP_STARTUP_WAIT_MS": "90000",
+}
 FILE = "greeting.txt"
 BEFORE, AFTER = "hello from nobody\n", "hello from the agent\n"
 PROMPT = f"Greet in the name of the agent: change {FILE}, then show it."

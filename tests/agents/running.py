@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from e2b import CommandResult, Sandbox
-from tests.agents.clis import QUIET, Cli, bare_environment
+from tests.agents.clis import PATIENT, QUIET, Cli, bare_environment
 from tests.models.inside import ModelInside
 from tests.models.server import ScriptedModel
 
-WITHIN_S = 120  # an agent ends in seconds; under load it may take longer
+WITHIN_S = 200  # an agent ends in seconds; under load it may take much longer
 NOWHERE = "http://127.0.0.1:1"  # a proxy where nobody listens: what is not on this machine cannot be reached
 
 
@@ -77,4 +77,4 @@ class Laptop:
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), NOWHERE)
         here = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
         pointed = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "sk-scripted"}
-        return {**bare_environment(), **QUIET, **proxies, **here, **pointed, "HOME": str(self.home)}
+        return {**bare_environment(), **QUIET, **PATIENT, **proxies, **here, **pointed, "HOME": str(self.home)}

@@ -41,6 +41,7 @@ async def test_it_writes_a_program_runs_it_and_reads_what_it_made(container_serv
     assert report.servers == {"sandbox": "connected"}
     assert report.result == "The sum is 285."
     assert not any(result.failed for result in model.results)
+    assert model.results[2].text.strip() == "285", "the model gets the text itself, not JSON around it"
     assert not list(laptop.home.rglob("sum.*")), "the work was done in the sandbox, not here"
     async with Client(f"http://127.0.0.1:{server.port}", key) as client:
         (info,) = await client.list()

@@ -182,7 +182,7 @@ async def serving(server: Server) -> AsyncIterator[None]:
         await task
 
 
-async def until(true: Callable[[], bool], seconds: float = 10) -> None:
+async def until(true: Callable[[], bool], seconds: float = 60) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not true():
         assert asyncio.get_running_loop().time() < deadline, f"not true within {seconds} s"

@@ -55,7 +55,7 @@ async def raw(doors: Doors, request: bytes, *, until_close: bool = True) -> byte
     reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
     writer.write(request)
     try:
-        return await asyncio.wait_for(reader.read(-1) if until_close else head_of(reader), 10)
+        return await asyncio.wait_for(reader.read(-1) if until_close else head_of(reader), 60)
     finally:
         writer.transport.abort()
 
@@ -184,7 +184,7 @@ async def test_each_chunk_arrives_when_it_is_sent(doors: Doors, sandbox: str) ->
             chunks = response.aiter_raw()
             assert response.headers["content-type"] == "text/event-stream"
             for expected in (b"data: 1\n\n", b"data: 2\n\n"):
-                assert await asyncio.wait_for(anext(chunks), 5) == expected
+                assert await asyncio.wait_for(anext(chunks), 60) == expected
                 step.set()
 
 
@@ -203,9 +203,9 @@ async def test_a_request_body_arrives_while_the_answer_is_on_its_way(doors: Door
         writer.write(request(doors, sandbox, "POST / HTTP/1.1", "Transfer-Encoding: chunked"))
         for word in (b"one", b"two"):
             writer.write(b"3\r\n%s\r\n" % word)
-            assert await asyncio.wait_for(reader.readuntil(word.upper()), 5)
+            assert await asyncio.wait_for(reader.readuntil(word.upper()), 60)
         writer.write(b"0\r\n\r\n")
-        assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"0\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 60)).endswith(b"0\r\n\r\n")
         writer.close()
 
 
@@ -236,10 +236,10 @@ async def test_killing_a_sandbox_cuts_its_streams_and_then_it_is_not_found(doors
         doors.ports[ENVD_PORT] = port
         reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
         writer.write(request(doors, sandbox, "GET /stream HTTP/1.1", port=ENVD_PORT))
-        await asyncio.wait_for(reader.readuntil(b"hi\r\n"), 5)
+        await asyncio.wait_for(reader.readuntil(b"hi\r\n"), 60)
         assert (await client.delete(f"/sandboxes/{sandbox}")).status_code == 204
         with pytest.raises(ConnectionResetError):  # no final chunk, and no clean end that could be taken for one
-            await asyncio.wait_for(reader.read(), 5)
+            await asyncio.wait_for(reader.read(), 60)
         gone = await client.get("/health", headers=doors.route(sandbox))
         assert gone.status_code == 502
         assert gone.json() == {"sandboxId": sandbox, "message": "The sandbox was not found", "code": 502}
@@ -260,7 +260,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(doors: Doors, sandbox: st
         writer.write(request(doors, sandbox, "GET / HTTP/1.1"))
         await until(lambda: doors.edge.open_connections(sandbox) == 1)
         writer.close()
-        await asyncio.wait_for(left.wait(), 5)
+        await asyncio.wait_for(left.wait(), 60)
         await until(lambda: doors.edge.open_connections(sandbox) == 0)
 
 
@@ -280,7 +280,7 @@ async def test_half_an_upload_is_never_taken_for_a_whole_one(doors: Doors, sandb
         await until(lambda: doors.edge.open_connections(sandbox) == 1)
         await asyncio.sleep(0.05)
         writer.transport.abort()
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), 60)
     assert not seen[0].endswith(b"0\r\n\r\n")
 
 
@@ -596,7 +596,7 @@ async def test_a_half_closed_connection_gets_a_quick_answer_and_no_endless_one(d
         reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
         writer.write(request)
         writer.write_eof()
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return answer
 
@@ -606,7 +606,7 @@ async def test_a_half_closed_connection_gets_a_quick_answer_and_no_endless_one(d
         assert b'"/quick"' in await half(request(doors, sandbox, "GET /quick HTTP/1.1", close=False))
         cut = await half(request(doors, sandbox, "GET / HTTP/1.1", port=8001, close=False))
         assert not cut.endswith(b"0\r\n\r\n")
-        await asyncio.wait_for(left.wait(), 5)
+        await asyncio.wait_for(left.wait(), 60)
         unfinished = request(doors, sandbox, "POST / HTTP/1.1", "Content-Length: 100", close=False) + b"half"
         assert await half(unfinished) == b""
         await until(lambda: doors.edge.open_connections(sandbox) == 0)

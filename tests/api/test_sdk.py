@@ -19,7 +19,7 @@ from e2b import (
     SandboxState,
 )
 from e2b.exceptions import SandboxNotRunningException
-from tests.api.doors import Doors, head_of, open_doors, raw_service, until
+from tests.api.doors import Doors, head_of, open_doors, raw_service
 
 from sandlot.engine.model import ENVD_PORT
 
@@ -104,13 +104,12 @@ async def test_a_command_whose_sandbox_is_killed_ends_with_the_right_exception(d
         doors.ports[ENVD_PORT] = port
         sandbox = await AsyncSandbox.create(**doors.sdk)
         assert await sandbox.is_running()
-        running = asyncio.create_task(sandbox.commands.run("sleep 1000", timeout=60))
-        await until(lambda: doors.edge.open_connections(sandbox.sandbox_id) == 1 or running.done())
-        await asyncio.sleep(0.3)  # the client reads the first event
-        assert not running.done()
+        command = await sandbox.commands.run("sleep 1000", background=True, timeout=60)
+        running = asyncio.create_task(command.wait())
+        assert doors.edge.open_connections(sandbox.sandbox_id) == 1
         assert await AsyncSandbox.kill(sandbox.sandbox_id, **doors.sdk) is True
         with pytest.raises(SandboxNotRunningException, match="end of life"):
-            await asyncio.wait_for(running, 20)
+            await asyncio.wait_for(running, 60)
         assert await sandbox.is_running() is False
 
 

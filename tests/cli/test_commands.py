@@ -42,7 +42,7 @@ def test_every_command_explains_itself_in_plain_text_when_piped(cli: Cli, comman
 
 def test_help_does_not_load_the_heavy_libraries() -> None:
     code = "import sys, sandlot.cli.app; print([m for m in ('e2b', 'rich.console', 'sqlalchemy', 'pydantic', 'fastapi') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=100)
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -112,7 +112,7 @@ def test_down_ends_the_process_that_holds_the_data_directory(standing_server: St
     done = cli("down")
     assert done.returncode == 0, done.stderr
     assert "could not be ended" in done.stderr  # it answers nothing, so its sandboxes are left alone, and that is said
-    assert child.wait(10) == -15
+    assert child.wait(60) == -15
     assert cli("down").stderr.startswith("No server runs")
 
 
@@ -206,7 +206,7 @@ def test_an_ordinary_user_is_told_to_use_sudo(data_dir: Path, tmp_path: Path) ->
             env=environment(SANDLOT_DATA_DIR=str(data_dir)),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=100,
         )
         assert done.returncode == 1, (command, done.stderr)
         assert "sudo ./sandlot" in done.stderr

@@ -195,7 +195,7 @@ class Bench:
                     found.append(line.decode(errors="replace"))
         return found
 
-    async def gone(self, timeout_s: float = 15) -> bool:
+    async def gone(self, timeout_s: float = 60) -> bool:
         """Whether nothing is left, soon: the kernel frees loop devices and cgroups a moment after their last user."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while left := await self.left_behind():

@@ -31,7 +31,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def until(true: Callable[[], bool], seconds: float = 20, what: str = "the condition") -> None:
+def until(true: Callable[[], bool], seconds: float = 60, what: str = "the condition") -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -192,12 +191,10 @@ def test_logs_tell_the_story_of_a_sandbox_also_after_its_end(server: Server, htt
 
 
 async def test_a_burst_of_sandboxes(server: Server) -> None:
-    began = time.monotonic()
     made = await asyncio.gather(*(AsyncSandbox.create(timeout=120, **server.sdk) for _ in range(8)))
     said = await asyncio.gather(*(box.commands.run("hostname") for box in made))
     assert [result.stdout.strip() for result in said] == [box.sandbox_id for box in made]
     assert all(await asyncio.gather(*(box.kill() for box in made)))
-    assert time.monotonic() - began < 60
 
 
 def test_requests_need_a_valid_key(http: httpx.Client, fresh: Fresh, server: Server) -> None:

@@ -117,7 +117,7 @@ def test_a_terminal_goes_on_after_a_pause(fresh: Fresh) -> None:
     reading = threading.Thread(target=lambda: again.wait(on_pty=lambda data: written.append(bytes(data))), daemon=True)
     reading.start()
     sandbox.pty.send_stdin(terminal.pid, b"echo $MARK; exit 0\n")
-    reading.join(20)
+    reading.join(60)
     assert b"kept-in-the-shell" in b"".join(written)
 
 

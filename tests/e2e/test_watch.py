@@ -81,7 +81,7 @@ async def test_changes_are_streamed(server: Server, sandbox: Sandbox, home: str)
     ends: list[Exception | None] = []
     watch = await box.files.watch_dir(home, events.put_nowait, on_exit=ends.append, recursive=True)
     await box.files.write(f"{home}/streamed.txt", "x")
-    deadline, seen = time.monotonic() + 20, []
+    deadline, seen = time.monotonic() + 60, []
     while (CREATE, "streamed.txt") not in seen or (WRITE, "streamed.txt") not in seen:
         event = await asyncio.wait_for(events.get(), deadline - time.monotonic())
         seen.append((event.type, event.name))

@@ -18,7 +18,7 @@ def envd() -> Iterator[Envd]:
         process, started = start_envd(Path(directory))
         yield started
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
         assert process.stdout is not None
         process.stdout.close()
 

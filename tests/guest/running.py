@@ -51,7 +51,7 @@ class Envd:
             with error:
                 return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read()
 
-    def raw(self, data: bytes, *, half_close: bool = False, timeout_s: float = 10) -> bytes:
+    def raw(self, data: bytes, *, half_close: bool = False, timeout_s: float = 60) -> bytes:
         """Everything the server answers to these bytes, until it closes or (for keep-alive) goes quiet."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as client:
             client.sendall(data)
@@ -61,7 +61,7 @@ class Envd:
             try:
                 while piece := client.recv(65536):
                     answer += piece
-                    client.settimeout(0.4)
+                    client.settimeout(1.5)
             except (TimeoutError, ConnectionResetError):
                 pass
             return answer
@@ -109,7 +109,7 @@ def start_envd(directory: Path, argv: list[str] | None = None) -> tuple[subproce
     return process, envd
 
 
-def eventually(check: Callable[[], object], timeout_s: float = 10) -> object:
+def eventually(check: Callable[[], object], timeout_s: float = 60) -> object:
     """Poll until `check()` is true; fail after the deadline."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -269,7 +269,7 @@ async def test_a_streamed_watch_carries_entries(async_sandbox: AsyncSandbox) -> 
     arrived: asyncio.Queue[object] = asyncio.Queue()
     handle = await async_sandbox.files.watch_dir("streamed", arrived.put_nowait, include_entry=True)
     await async_sandbox.files.write("streamed/x", "12")
-    event = await asyncio.wait_for(arrived.get(), 10)
+    event = await asyncio.wait_for(arrived.get(), 60)
     assert (event.name, event.type) == ("x", FilesystemEventType.CREATE)  # type: ignore[attr-defined]
     assert event.entry.path.endswith("/streamed/x")  # type: ignore[attr-defined]
     await handle.stop()

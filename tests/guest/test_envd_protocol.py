@@ -238,7 +238,7 @@ def test_pipelined_requests_are_answered_in_order(envd: Envd) -> None:
 
 def test_a_client_that_waits_for_continue_is_told_to(envd: Envd) -> None:
     head = f"POST /files?path=waited HTTP/1.1\r\nX-Access-Token: {TOKEN}\r\nContent-Type: application/octet-stream\r\n"
-    with socket.create_connection(("127.0.0.1", envd.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", envd.port), timeout=60) as client:
         client.sendall(f"{head}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n".encode())
         assert client.recv(1024).startswith(b"HTTP/1.1 100 ")
         client.sendall(b"body")
@@ -272,7 +272,7 @@ def _open_stream(envd: Envd, command: str, **headers: str) -> socket.socket:
     body = frame(json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", command]}, "stdin": False}).encode())
     lines = {"X-Access-Token": TOKEN, "Content-Type": STREAM, "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    client = socket.create_connection(("127.0.0.1", envd.port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", envd.port), timeout=60)
     client.sendall(f"POST /process.Process/Start HTTP/1.1\r\n{head}\r\n".encode() + body)
     return client
 
@@ -324,7 +324,7 @@ def test_a_compressed_download_is_not_held_in_memory(envd: Envd) -> None:
             file.write(os.urandom(1_000_000))
     before = _resident_kb(envd.pid)
     head = f"GET /files?path={envd.home}/large HTTP/1.1\r\nX-Access-Token: {TOKEN}\r\nAccept-Encoding: gzip\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", envd.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", envd.port), timeout=60) as client:
         client.sendall(head.encode())
         assert client.recv(12) == b"HTTP/1.1 200"
         assert envd.request("GET", "/health")[0] == 204
@@ -381,7 +381,7 @@ def test_a_service_on_the_loopback_is_reached_through_a_relay(envd: Envd) -> Non
         assert len(relays) == 1
         for _ in answers:
             service.accept()[0].close()  # the questions whether somebody listens
-        with socket.create_connection(("127.0.0.1", relays.pop()), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", relays.pop()), timeout=60) as client:
             inside, _peer = service.accept()
             with inside:
                 client.sendall(b"ping")

@@ -21,7 +21,7 @@ async def test_an_idle_relay_closes_and_one_in_use_stays(monkeypatch: pytest.Mon
         with client:
             await asyncio.sleep(0.4)
             assert await _accepts(opened)
-        deadline = asyncio.get_running_loop().time() + 10
+        deadline = asyncio.get_running_loop().time() + 60
         while await _accepts(opened):  # the service never closes its end, and yet connections end
             assert asyncio.get_running_loop().time() < deadline, "the relay did not close"
             await asyncio.sleep(0.5)

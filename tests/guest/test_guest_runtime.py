@@ -70,7 +70,7 @@ def bare_envd(guest: Path) -> Iterator[Envd]:
         assert first.init(accessToken=TOKEN) == 204
         yield Envd(port, process.pid, TOKEN, root, root)
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         process.stdout.close()
 
 

@@ -80,7 +80,7 @@ def running(envd: str, workdir: Path, boot: str = "python") -> Iterator[Interpre
         with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
             yield Interpreter(client, process, workdir)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         if process.poll() is None:
             process.kill()

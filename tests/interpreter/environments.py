@@ -1,4 +1,4 @@
-"""The environments that the interpreter's tests run in: made once per lock file, kept in the machine's cache."""
+"""The environments that tests of what runs in sandboxes run in: made once per lock file, kept in the machine's cache."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ SERVER_LOCK = ROOT / "guest" / "interpreter" / "server.lock"
 KERNEL_LOCK = Path(__file__).with_name("kernel.lock")
 
 
-def python_with(lock: Path) -> Path:
-    """The Python of an environment that has exactly what the lock file says."""
-    digest = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
+def python_with(*locks: Path, name: str = "interpreter") -> Path:
+    """The Python of an environment that has exactly what the lock files say."""
+    said = b"".join(lock.read_bytes() for lock in locks)
+    digest = hashlib.sha256(said + sys.version.encode()).hexdigest()[:12]
     cache = Path(os.environ.get("SANDLOT_CACHE_DIR") or "/var/cache/sandlot") / "tests"
     cache.mkdir(parents=True, exist_ok=True)
-    home = cache / f"interpreter-{lock.stem}-{digest}"
+    home = cache / f"{name}-{locks[0].stem}-{digest}"
     with (cache / f".{home.name}.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)  # runs at the same time make it once
         if not (home / "complete").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-            _install(home / "bin" / "python", lock)
+            for lock in locks:
+                _install(home / "bin" / "python", lock)
             (home / "complete").touch()
     return home / "bin" / "python"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -27,13 +29,12 @@ def test_output_carries_the_time_it_was_printed_at(interpreter: Interpreter) -> 
 
 
 def test_output_arrives_while_the_cell_runs(interpreter: Interpreter, context: str) -> None:
-    code = "import time\nprint('first', flush=True)\ntime.sleep(2)\nprint('second')"
-    began = time.monotonic()
+    code = "import time\nprint('first', flush=True)\ntime.sleep(300)"
     with interpreter.client.stream("POST", "/execute", json={"code": code, "context_id": context}) as answer:
         for line in answer.iter_lines():
             if json.loads(line).get("text") == "first\n":
-                assert time.monotonic() - began < 1.9
-                break
+                return
+    raise AssertionError("the cell ended without a word")
 
 
 def test_an_error_has_a_name_a_value_and_a_traceback_without_colours(interpreter: Interpreter) -> None:
@@ -111,9 +112,7 @@ def leave(interpreter: Interpreter, code: str, context: str) -> None:
 
 def test_a_cell_is_interrupted_when_its_client_leaves(interpreter: Interpreter, context: str) -> None:
     leave(interpreter, "kept = 5\nimport time\nprint('on', flush=True)\ntime.sleep(300)", context)
-    began = time.monotonic()
     assert interpreter.value("kept", context_id=context) == "5"
-    assert time.monotonic() - began < 3
 
 
 def test_a_cell_that_ignores_interrupts_loses_its_kernel(interpreter: Interpreter, context: str) -> None:
@@ -123,14 +122,14 @@ def test_a_cell_that_ignores_interrupts_loses_its_kernel(interpreter: Interprete
 
 
 def test_a_waiting_cell_is_dropped_when_its_client_leaves(interpreter: Interpreter, context: str) -> None:
-    code = "import time\nprint('on', flush=True)\ntime.sleep(1.5)"
+    code = "import time\nprint('on', flush=True)\ntime.sleep(4)"
     with interpreter.client.stream("POST", "/execute", json={"code": code, "context_id": context}) as answer:
         lines = answer.iter_lines()
         while json.loads(next(lines))["type"] != "stdout":
             pass
         with pytest.raises(httpx.ReadTimeout):
             body = {"code": "never = 1", "context_id": context}
-            httpx.post(f"{interpreter.client.base_url}/execute", json=body, timeout=0.3)
+            httpx.post(f"{interpreter.client.base_url}/execute", json=body, timeout=1.5)
         for _ in lines:
             pass
     assert interpreter.failure("never", context_id=context)["name"] == "NameError"
@@ -145,9 +144,10 @@ def test_a_kernel_that_dies_is_reported_and_comes_back(interpreter: Interpreter,
 
 
 def test_a_kernel_that_dies_between_cells_comes_back(interpreter: Interpreter, context: str) -> None:
-    code = "import os, threading, time\nthreading.Timer(0.2, lambda: os.kill(os.getpid(), 9)).start()"
-    interpreter.run(code, context_id=context)
-    time.sleep(0.5)
+    pid = int(interpreter.value("import os; os.getpid()", context_id=context))
+    assert pid > 1
+    os.kill(pid, signal.SIGKILL)
+    ends(pid)
     assert interpreter.value("1 + 1", context_id=context) == "2"
 
 
@@ -155,10 +155,21 @@ def test_kernels_end_with_their_server(another: Callable[[], AbstractContextMana
     with another() as interpreter:
         pid = int(interpreter.value("import os; os.getpid()"))
         assert Path(f"/proc/{pid}").exists()
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+    ends(pid)
+
+
+def ends(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while not _is_gone(pid):
+        assert time.monotonic() < deadline, f"{pid} lives on"
         time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists()
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @pytest.mark.parametrize(

@@ -57,15 +57,15 @@ def test_a_cell_ends_when_its_context_is_restarted(interpreter: Interpreter, con
 
 
 def test_a_restart_does_not_wait_for_cells_that_wait(interpreter: Interpreter, context: str) -> None:
-    slow = "print(1, flush=True)\nimport time; time.sleep(5)"
+    slow = "print(1, flush=True)\nimport time; time.sleep(100)"
     with ThreadPoolExecutor(2) as pool:
         cells = [pool.submit(interpreter.run, slow, context_id=context) for _ in range(2)]
         began = time.monotonic()
-        while not any(cell.done() for cell in cells) and time.monotonic() - began < 4:
+        while not all(cell.done() for cell in cells) and time.monotonic() - began < 60:
             assert interpreter.client.post(f"/contexts/{context}/restart").status_code == 200
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 60
         for cell in cells:
-            cell.result(30)
+            cell.result()
 
 
 def test_a_context_can_be_removed_while_its_cell_is_being_interrupted(interpreter: Interpreter) -> None:

@@ -48,7 +48,7 @@ try:
     run("ip", "-n", WORLD, "link", "set", "eth0", "up")
     run("ip", "addr", "add", "198.51.100.1/24", "dev", "world")
     run("ip", "link", "set", "world", "up")
-    with inside(f"/run/netns/{WORLD}", lambda: socket.create_server(("198.51.100.10", 80))).result(5):
+    with inside(f"/run/netns/{WORLD}", lambda: socket.create_server(("198.51.100.10", 80))).result(60):
         asyncio.run(main(sys.argv[1]))
 finally:
     run("ip", "netns", "del", WORLD)

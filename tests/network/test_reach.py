@@ -242,7 +242,7 @@ def sniffing(namespace: str, link: str) -> Iterator[Callable[[], list[bytes]]]:
         wire.setblocking(False)
         return wire
 
-    with outside.inside(namespace, make).result(5) as wire:
+    with outside.inside(namespace, make).result(60) as wire:
 
         def seen() -> list[bytes]:
             packets = []

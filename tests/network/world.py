@@ -141,8 +141,8 @@ class World:
         run("ip", "-n", NAME, "link", "set", "eth0", "up")
         run("ip", "-n", NAME, "route", "add", "default", "via", HOST)
         run("ip", "route", "add", "10.199.0.0/24", "via", WEB)
-        inside(f"/run/netns/{NAME}", self._serve).result(10)
-        deadline = time.monotonic() + 5
+        inside(f"/run/netns/{NAME}", self._serve).result(60)
+        deadline = time.monotonic() + 60
         while Path(f"/sys/class/net/{LINK}/operstate").read_text().strip() != "up":
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -293,7 +293,7 @@ class Guest:
     @contextlib.contextmanager
     def web(self, port: int) -> Iterator[None]:
         """A web server inside the slot."""
-        server = inside(self.slot.netns, lambda: Server(("0.0.0.0", port), Web)).result(5)
+        server = inside(self.slot.netns, lambda: Server(("0.0.0.0", port), Web)).result(60)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -72,7 +72,7 @@ def alone(tmp_path: Path, engine: Server) -> Iterator[Alone]:
         yield made
     finally:
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(20) in (0, -signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
 
 
 async def test_it_serves_users_with_sandboxes_from_elsewhere(alone: Alone, engine: Server) -> None:

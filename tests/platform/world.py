@@ -160,7 +160,7 @@ class _Quiet:
 
 
 async def until(
-    true: Callable[[], bool] | Callable[[], Awaitable[bool]], seconds: float = 20, what: str = "the condition"
+    true: Callable[[], bool] | Callable[[], Awaitable[bool]], seconds: float = 60, what: str = "the condition"
 ) -> None:
     deadline = time.monotonic() + seconds
     while True:

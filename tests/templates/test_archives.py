@@ -154,7 +154,7 @@ def test_an_upload_needs_its_link(server: Server) -> None:
         step = {"type": "COPY", "args": ["a", "b"], "filesHash": files_hash}
         start = f"/v2/templates/{made['templateID']}/builds/{made['buildID']}"
         assert client.post(start, json={"steps": [step]}).status_code == 202
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (status := client.get(f"/templates/{made['templateID']}/builds/{made['buildID']}/status").json())[
             "status"
         ] == "building":

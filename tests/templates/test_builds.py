@@ -59,9 +59,7 @@ def test_a_build_without_changes_comes_from_the_cache_and_a_change_runs_only_wha
     name = unique("cache")
     first, again, changed, forced = Lines(), Lines(), Lines(), Lines()
     build(recipe("one"), name, on_build_logs=first)
-    began = time.monotonic()
     build(recipe("one"), name, on_build_logs=again)
-    assert time.monotonic() - began < 2
     build(recipe("two"), name, on_build_logs=changed)
     build(recipe("two"), name, on_build_logs=forced, skip_cache=True)
     assert first.has("0 of 2 steps from the cache") and again.has("2 of 2 steps from the cache")
@@ -187,9 +185,9 @@ def test_a_template_builds_upon_another_and_inherits_what_it_runs(server: Server
 
 
 def test_more_builds_than_places_wait_and_say_so(server: Server) -> None:
-    recipe = Template().from_base_image().run_cmd(f"sleep 2; echo {uuid.uuid4()}")
+    recipe = Template().from_base_image().run_cmd(f"sleep 6; echo {uuid.uuid4()}")
     infos = [Template.build_in_background(recipe, unique("queue"), **server.sdk) for _ in range(3)]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     seen = [Template.get_build_status(info, **server.sdk) for info in infos]
     assert any("waiting: 2 builds are running" in entry.message for entry in seen[-1].log_entries)
     while not all(each.status.value == "ready" for each in seen):
@@ -203,7 +201,7 @@ def test_a_build_that_a_killed_server_was_running_fails_cleanly(tmp_path: Path, 
     with server:
         recipe = Template().from_base_image().run_cmd("echo one > kept").run_cmd("sleep 30")
         info = Template.build_in_background(recipe, "killed", **server.sdk)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not any("[2]" in entry.message for entry in Template.get_build_status(info, **server.sdk).log_entries):
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -74,7 +74,7 @@ def box() -> Iterator[str]:
 
 
 def _remove(group: Path) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         try:
             return group.rmdir()

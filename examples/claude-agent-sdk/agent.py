@@ -34,6 +34,8 @@ def options() -> ClaudeAgentOptions:
         tools=[],  # nothing that touches this machine: no shell, no files
         allowed_tools=["mcp__sandbox"],  # everything there, without asking
         setting_sources=[],  # nor what somebody has configured here
+        # It would begin without tools that take more than some seconds to answer, and a paused sandbox may.
+        env={"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "60000"},
     )
 
 

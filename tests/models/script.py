@@ -207,8 +207,9 @@ def _call(wish: Mapping[str, Any], asked: Asked, texts: Mapping[str, str], numbe
 
 
 def _offered(name: str, tools: Sequence[Tool]) -> Tool:
-    exact = [tool for tool in tools if tool.name == name]
-    found = exact or [tool for tool in tools if re.search(rf"(?:^|[_.:/-]){re.escape(name)}$", tool.name)]
+    ends = (rf"^{re.escape(name)}$", rf"__{re.escape(name)}$", rf"[_.:/-]{re.escape(name)}$")
+    matches = ([tool for tool in tools if re.search(end, tool.name)] for end in ends)
+    found = next(filter(None, matches), [])
     if len(found) != 1:
         raise ScriptError(f"{len(found)} tools are called {name}; offered are {sorted(tool.name for tool in tools)}")
     return found[0]

@@ -46,7 +46,12 @@ class Anthropic(Wire):
             called = {"type": "tool_use", "id": "c1", "name": "mcp__fs__read", "input": {"path": "/a"}}
             told = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": result}]}
             messages += [{"role": "assistant", "content": [called]}, {"role": "user", "content": [told]}]
-        return {"model": "m", "max_tokens": 10, "messages": messages, "tools": [{"name": "mcp__fs__read"}]}
+        return {
+            "model": "m",
+            "max_tokens": 10,
+            "messages": messages,
+            "tools": [{"name": "mcp__fs__read"}, {"name": "mcp__fs__multi_read"}],
+        }
 
     def read(self, answer: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
         said = "".join(block["text"] for block in answer["content"] if block["type"] == "text")
@@ -264,7 +269,7 @@ def test_as_one_file_it_runs_where_nothing_else_of_ours_is(tmp_path: Path) -> No
             body = Anthropic().body("an apple")
             assert client.post("/v1/messages", json=body).json()["content"][-1]["text"].startswith("It is an apple")
             state = client.get("/_/state?bodies").json()
-            assert (state["problems"], state["tools"]) == ([], ["mcp__fs__read"])
+            assert (state["problems"], state["tools"]) == ([], ["mcp__fs__multi_read", "mcp__fs__read"])
             assert state["requests"][0]["body"] == body
             assert client.put("/_/script", json=[{"sya": 1}]).status_code == 400
             assert client.put("/_/script", json=["other"]).status_code == 200

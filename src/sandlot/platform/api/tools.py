@@ -94,19 +94,20 @@ def _add_commands(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
 
 
 def _add_files(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
-    @server.tool()
+    # Text stays text: as structured output a model would get it as JSON, with every line end escaped.
+    @server.tool(structured_output=False)
     async def read_file(context: Context[Any, Any], path: Path, session: SessionName = "default") -> str:
         """Read a text file of the sandbox."""
         async with tools.acting(context, session, Scope.READ) as target:
             return _cut((await deps.files.read(target, path)).decode("utf-8", "replace"))
 
-    @server.tool()
+    @server.tool(structured_output=False)
     async def write_file(context: Context[Any, Any], path: Path, content: str, session: SessionName = "default") -> str:
         """Write a text file of the sandbox whole, with the directories above it."""
         async with tools.acting(context, session, Scope.WRITE) as target:
             return f"{await deps.files.write(target, path, content.encode())} bytes written to {path}"
 
-    @server.tool()
+    @server.tool(structured_output=False)
     async def edit_file(
         context: Context[Any, Any], path: Path, old: str, new: str, session: SessionName = "default"
     ) -> str:
@@ -121,7 +122,7 @@ def _add_files(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
 
 
 def _add_sandbox(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
-    @server.tool()
+    @server.tool(structured_output=False)
     async def expose_port(
         context: Context[Any, Any], port: Annotated[int, Field(ge=1, le=65535)], session: SessionName = "default"
     ) -> str:
@@ -129,7 +130,7 @@ def _add_sandbox(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
         async with tools.acting(context, session, Scope.WRITE) as target, deps.sessions.using(target) as use:
             return use.box.url(port)
 
-    @server.tool()
+    @server.tool(structured_output=False)
     async def delete_sandbox(context: Context[Any, Any], session: SessionName = "default") -> str:
         """End the sandbox for good, with its files."""
         async with tools.acting(context, session, Scope.WRITE) as target:

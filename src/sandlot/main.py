@@ -15,11 +15,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
 
-from sandlot import __version__, instance, telemetry, tls
+from sandlot import __version__, heap, instance, telemetry
 from sandlot.engine import processes
 from sandlot.engine.access import Access
 from sandlot.engine.api.app import build_app
@@ -63,6 +64,9 @@ from sandlot.settings import Settings
 from sandlot.stock import FirstUse
 from sandlot.together import Together, inner_door, together
 
+if TYPE_CHECKING:
+    from sandlot import tls
+
 log = logging.getLogger(__name__)
 
 NODE = "local"
@@ -76,6 +80,7 @@ def serve(settings: Settings, progress: Progress = lambda _: None) -> None:
     instance.claim(settings.data_dir)
     telemetry.configure_logging(settings.log_level, settings.log_format)
     _raise_file_limit()
+    heap.share()
     processes.enter_private_mounts()
     uvloop.run(_serve(settings, progress))
 
@@ -449,6 +454,8 @@ def _public_domain(settings: Settings) -> str | None:
 
 
 def _certificate(settings: Settings) -> tls.Certificate:
+    from sandlot import tls  # what it stands on is large, and few servers need it
+
     return tls.certificate_for(
         settings.domain or "", settings.data_dir / "tls", chain=settings.tls_cert, key=settings.tls_key
     )
@@ -462,6 +469,7 @@ async def _listen(settings: Settings, engine: _Engine, platform: Together) -> No
 
     def listening() -> None:
         _announce(settings, port, certificate)
+        heap.give_back()
         if certificate is None:
             platform.listening(port, is_plain=True)
 

@@ -51,6 +51,7 @@ def server(
 ) -> Iterator[Server]:
     settings = {
         "SANDLOT_CACHE_DIR": str(cache_dir),
+        "SANDLOT_POOL_SIZE": "0",
         "SANDLOT_BUILD_READY_S": str(READY_S),
         "SANDLOT_BUILD_DISK_MB": str(DISK_MB),
         "SANDLOT_BUILDS_AT_ONCE": "2",

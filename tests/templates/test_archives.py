@@ -102,8 +102,13 @@ def test_a_plain_archive_is_taken_and_sources_outside_the_context_are_not(server
     assert copy(server, content, ["dir/*", "/srv/there"])["status"] == "ready"
     status = copy(server, content, ["../dir", "/srv/there"])
     assert status["status"] == "error" and "outside the build context" in status["reason"]["message"]
-    status = copy(server, content, ["missing", "/srv/there"])
-    assert "is not among the uploaded files" in status["reason"]["message"]
+    for args, message in (
+        (["missing", "/srv/there"], "is not among the uploaded files"),
+        (["dir", "/srv/there", "ghost"], "there is no user 'ghost' in the image"),
+        (["dir", "/srv/there", "user:ghosts"], "there is no group 'ghosts' in the image"),
+        (["dir", "/etc/passwd/x"], "leads through something that is no directory"),
+    ):
+        assert message in copy(server, content, args)["reason"]["message"]
 
 
 def test_files_go_where_docker_would_put_them(server: Server) -> None:

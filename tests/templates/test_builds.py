@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 import uuid
@@ -14,6 +15,8 @@ from e2b.exceptions import BuildException
 from tests.e2e import leaks
 from tests.e2e.server import Server
 from tests.templates.conftest import READY_S, Build, Lines
+
+BUILD_MACHINE = re.compile(r"\bb[0-9a-f]{20}\b")
 
 
 def unique(name: str) -> str:
@@ -99,11 +102,16 @@ def test_a_failing_step_is_told_with_its_output_and_the_users_own_line(build: Bu
         ),
         (
             lambda: Template().from_base_image().run_cmd("head -c 300M /dev/zero > ~/big"),
-            "exit status 1",
+            "exit status 1; the disk of the build, 192 MiB, is full",
+            "1",
+        ),
+        (
+            lambda: Template().from_base_image().run_cmd("python3 -c 'b = bytearray(3 << 30)'"),
+            "because the sandbox was out of memory",
             "1",
         ),
     ],
-    ids=["user", "user-name", "workdir", "template", "registry", "image", "start", "ready", "disk-full"],
+    ids=["user", "user-name", "workdir", "template", "registry", "image", "start", "ready", "disk-full", "memory"],
 )
 def test_what_goes_wrong_is_told_with_its_step_and_leaves_nothing(
     server: Server, template: object, message: str, step: str
@@ -119,7 +127,28 @@ def test_what_goes_wrong_is_told_with_its_step_and_leaves_nothing(
     assert message in status.reason.message and status.reason.step == step
     with server.http() as client:
         assert client.post("/v2/sandboxes", json={"templateID": name}).status_code == 404
-    assert not [line for line in leaks.traces(server.data_dir) if "/b" in line]
+    assert not [line for line in leaks.traces(server.data_dir) if BUILD_MACHINE.search(line)]
+
+
+def test_builds_that_go_wrong_leave_those_beside_them_alone(server: Server) -> None:
+    name = unique("beside")
+    good = Template().from_base_image().run_cmd("for n in 1 2 3 4; do echo $n; sleep 1; done > ~/counted")
+    info = Template.build_in_background(good, name, cpu_count=1, memory_mb=512, **server.sdk)
+    for wrong in (
+        "head -c 300M /dev/zero > ~/big",
+        "kill -9 -1; exit 1",
+        "rm -rf --no-preserve-root / 2>/dev/null; false",
+    ):
+        with pytest.raises(BuildException):
+            Template.build(Template().from_base_image().run_cmd(wrong, user="root"), unique("wrong"), **server.sdk)
+    deadline = time.monotonic() + 60
+    while (status := Template.get_build_status(info, **server.sdk)).status.value == "building":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert status.status.value == "ready"
+    sandbox = server.create(name)
+    assert sandbox.files.read("counted") == "1\n2\n3\n4\n"
+    sandbox.kill()
 
 
 def test_a_start_command_is_up_when_a_sandbox_begins(server: Server, build: Build) -> None:

@@ -497,10 +497,16 @@ class LocalNode:
     async def _live_logs(self, live: _Live) -> Sequence[LogEntry]:
         """What the daemon says, and last what the host knows better: which limits the guest ran into."""
         said = await self._envd.logs(live.machine.address, live.token)
-        runtime = self._runtimes[live.instance.runtime]
-        troubles = await runtime.troubles(live.instance) if isinstance(runtime, Telling) else ()
         now = datetime.now(UTC)
-        return [*said, *(LogEntry(at=now, message=trouble, level="error") for trouble in troubles)]
+        return [*said, *(LogEntry(at=now, message=each, level="error") for each in await self._troubles(live))]
+
+    async def troubles(self, sandbox_id: str) -> Sequence[str]:
+        """Which limits the machine ran into and lived on."""
+        return await self._troubles(self._known(sandbox_id))
+
+    async def _troubles(self, live: _Live) -> Sequence[str]:
+        runtime = self._runtimes[live.instance.runtime]
+        return await runtime.troubles(live.instance) if isinstance(runtime, Telling) else ()
 
     async def _save_logs(self, sandbox_id: str) -> None:
         """Save what the daemon logged before the machine goes; a daemon that is slow to answer loses them."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sandlot.engine import processes, startup
 from sandlot.engine.commands import CommandClient, Door
-from sandlot.engine.errors import MachineFailed, StepFailed, Unavailable
+from sandlot.engine.errors import MachineFailed, NotFound, StepFailed, Unavailable
 from sandlot.engine.images import placing
 from sandlot.engine.images.layers import Layers
 from sandlot.engine.images.outcomes import Outcomes
@@ -26,6 +26,7 @@ from sandlot.engine.ports import Output
 RUNTIME = "container"  # its disks can be read by the host, which is what makes layers of them
 PLACE_TIMEOUT_S = 3600
 COPY_TIMEOUT_S = 3600
+FULL = 0.9  # of a disk: the rest is what the file system itself takes, or keeps
 BUILD_FILES = "/run/sandlot-build"  # what only the build sees; it never gets into a layer
 SYSTEM_CAS = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
 
@@ -126,10 +127,21 @@ class LocalWorkshop:
             line = startup.command(step.user, step.workdir, env, step.command)
             status = await self._commands.run(machine, line, output, timeout_s=step.timeout_s)
             if status != 0:
-                raise StepFailed(f"exit status {status}")
+                raise StepFailed(f"exit status {status}{await self._limits_met(machine_id)}")
             return await self._keep(machine_id)
         finally:
             await processes.to_the_end(self._node.stop(machine_id))
+
+    async def _limits_met(self, machine_id: str) -> str:
+        """What a failed step ran into, as seen from outside: programs often cannot tell."""
+        try:
+            met = [*await self._node.troubles(machine_id)]
+            usage = await self._node.usage(machine_id)
+        except NotFound:
+            return ""
+        if usage.disk_used > FULL * usage.disk_total:
+            met.append(f"the disk of the build, {usage.disk_total >> 20} MiB, is full (SANDLOT_BUILD_DISK_MB)")
+        return "".join(f"; {each}" for each in met)
 
     async def _trust(self, machine: Door) -> dict[str, str]:
         """Have the build trust the authorities that this host trusts, for as long as it runs: many networks have their own."""

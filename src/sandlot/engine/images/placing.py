@@ -235,7 +235,10 @@ def copy(act: Act) -> str | None:
         give(source, owner, int(act["mode"], 8) if act["mode"] else None)
         target = os.path.normpath(os.path.join(act["workdir"], act["target"]))
         into = act["target"].endswith("/") or act["target"] in (".", "..") or act["target"].endswith(("/.", "/.."))
-        put(source, target, into=into, owner=owner)
+        try:
+            put(source, target, into=into, owner=owner)
+        except (FileExistsError, NotADirectoryError):
+            raise Refused(f"COPY: {target!r} leads through something that is no directory") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return None

@@ -54,6 +54,13 @@ def _gemini(output: str) -> dict[str, Any]:
         return _text(output)
 
 
+# What agents want to hear before they work without questions: Claude Code as root, Gemini in any directory.
+SURROUNDINGS = {
+    "IS_SANDBOX": "1",
+    "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    "DISABLE_AUTOUPDATER": "1",
+    "TERM": "dumb",
+}
 # The sandbox is the boundary, so each may do what it likes in it.
 AGENTS = (
     Agent(
@@ -107,7 +114,7 @@ class Agents(Provider):
         self, agent: Agent, prompt: str, cwd: str | None, model: str | None, timeout: float
     ) -> dict[str, Any]:
         where = self._workspace.directory(cwd)
-        env = {**self._workspace.environment(), "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1", "TERM": "dumb"}
+        env = {**self._workspace.environment(), **SURROUNDINGS}
         program = shutil.which(agent.program, path=env.get("PATH"))
         if program is None:
             raise ToolError(f"{agent.title} is not installed in this sandbox")

@@ -92,7 +92,7 @@ def configure_logging(
     server.setLevel(logging.WARNING)  # below that it logs WebSocket addresses, with what is in their queries
     server.filters[:] = [_Quiet()]
     logging.getLogger("uvicorn.access").disabled = True
-    for chatty in ("aiosqlite", "asyncio", "httpx", "httpcore"):
+    for chatty in ("aiosqlite", "alembic.runtime.plugins", "asyncio", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     return handler
 

@@ -113,6 +113,7 @@ class _Engine:
     reconciler: Reconciler
     history: MetricsHistory
     housekeeping: Housekeeping
+    first_use: FirstUse
     stillness: Stillness
     pool: Pool
 
@@ -237,6 +238,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             reconciler=reconciler,
             history=history,
             housekeeping=housekeeping,
+            first_use=first_use,
             pool=node.pool,
             stillness=node.stillness,
         )
@@ -469,6 +471,7 @@ async def _listen(settings: Settings, engine: _Engine, platform: Together) -> No
 
     def listening() -> None:
         _announce(settings, port, certificate)
+        engine.first_use.renew()
         heap.give_back()
         if certificate is None:
             platform.listening(port, is_plain=True)

@@ -55,6 +55,17 @@ class FirstUse:
         tell(f"the stock template {name!r} is ready")
         return True
 
+    def renew(self) -> list[str]:
+        """Build those again whose recipe is another one than when they were built here, after an upgrade; which."""
+        changed = []
+        for name in recipes.stock_names():
+            note = recipes.stock_note(self._settings.data_dir, name)
+            if note.exists() and note.read_text() != recipes.stock_digest(name):
+                log.info("the recipe of the stock template %s has changed; it is built again", name)
+                self._begin(name)
+                changed.append(name)
+        return changed
+
     def _begin(self, name: str) -> asyncio.Task[None]:
         task = self._builds.get(name)
         if task is None or task.done():
@@ -63,7 +74,7 @@ class FirstUse:
         return task
 
     async def _build(self, name: str) -> None:
-        log.info("building the stock template %s for its first use", name)
+        log.info("building the stock template %s", name)
         environment = {**os.environ, "SANDLOT_DATA_DIR": str(self._settings.data_dir)}
         command = (sys.executable, "-m", "sandlot", "template", "build", "--stock", "--quiet", name)
         try:

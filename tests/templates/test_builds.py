@@ -226,7 +226,11 @@ def test_more_builds_than_places_wait_and_say_so(server: Server) -> None:
 
 
 def test_a_build_that_a_killed_server_was_running_fails_cleanly(tmp_path: Path, cache_dir: Path) -> None:
-    server = Server(data_dir=tmp_path / "data", settings={"SANDLOT_CACHE_DIR": str(cache_dir)}, options=("--no-hello",))
+    server = Server(
+        data_dir=tmp_path / "data",
+        settings={"SANDLOT_CACHE_DIR": str(cache_dir), "SANDLOT_POOL_SIZE": "0"},
+        options=("--no-hello",),
+    )
     with server:
         recipe = Template().from_base_image().run_cmd("echo one > kept").run_cmd("sleep 30")
         info = Template.build_in_background(recipe, "killed", **server.sdk)

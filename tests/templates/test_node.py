@@ -16,6 +16,8 @@ from tests.e2e import leaks
 from tests.e2e.server import Server
 from tests.templates.conftest import Lines
 
+from sandlot.cli import recipes
+
 PACKAGE = {"name": "app", "version": "1.0.0", "private": True, "dependencies": {"ws": "^8.0.0"}}
 SERVER = """
 const http = require('node:http')
@@ -30,12 +32,13 @@ server.listen(3000)
 @pytest.fixture
 def roomy(tmp_path: Path, cache_dir: Path) -> Iterator[Server]:
     """A server whose builds have room for Node.js itself."""
-    settings = {"SANDLOT_CACHE_DIR": str(cache_dir), "SANDLOT_WARM_SLOTS": "2"}
+    settings = {"SANDLOT_CACHE_DIR": str(cache_dir), "SANDLOT_WARM_SLOTS": "2", "SANDLOT_POOL_SIZE": "0"}
     with Server(data_dir=tmp_path / "data", settings=settings, options=("--no-hello",)) as server:
         yield server
     assert not leaks.owned(server.data_dir)
 
 
+@pytest.mark.timeout(600)  # it fetches Node.js and packages, from wherever those come here
 def test_a_node_server_is_built_from_its_image_and_answers_over_http_and_websocket(
     roomy: Server, tmp_path: Path
 ) -> None:
@@ -54,6 +57,7 @@ def test_a_node_server_is_built_from_its_image_and_answers_over_http_and_websock
     name, lines = f"node-{uuid.uuid4().hex[:8]}", Lines()
     Template.build(template, name, cpu_count=1, memory_mb=512, on_build_logs=lines, **roomy.sdk)
     assert lines.has("stock template 'node' is being built for its first use") and lines.has("'node' is ready")
+    assert recipes.stock_note(roomy.data_dir, "node").read_text() == recipes.stock_digest("node")
     sandbox = roomy.create(name)
     try:
         host = sandbox.get_host(3000)

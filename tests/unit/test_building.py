@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sandlot.cli import recipes
@@ -11,6 +13,8 @@ from sandlot.engine.building.names import parse_name, parse_tags
 from sandlot.engine.errors import InvalidRequest, StepFailed
 from sandlot.engine.images.references import parse_image
 from sandlot.engine.model import Placed
+from sandlot.settings import Settings
+from sandlot.stock import FirstUse
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,29 @@ def test_build_arguments_replace_defaults_and_unknown_ones_are_refused() -> None
     )
     with pytest.raises(Failure, match="no ARG"):
         recipes.with_arguments("FROM x", ["A=1"])
+
+
+def test_a_stock_template_is_built_again_when_its_recipe_or_one_below_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipes, "STOCK", tmp_path / "templates")
+    for name, below in (("node", "e2bdev/base"), ("agent", "sandlot-template/node"), ("other", "e2bdev/base")):
+        directory = tmp_path / "templates" / name
+        directory.mkdir(parents=True)
+        (directory / "Dockerfile").write_text(f"FROM {below}\n")
+        (directory / "template.toml").write_text("")
+    before = {name: recipes.stock_digest(name) for name in recipes.stock_names()}
+    first_use = FirstUse(Settings(data_dir=tmp_path / "data"))
+    begun: list[str] = []
+    monkeypatch.setattr(first_use, "_begin", begun.append)
+    for name in ("node", "agent"):
+        note = recipes.stock_note(tmp_path / "data", name)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(before[name])
+    assert first_use.renew() == []
+    (tmp_path / "templates" / "node" / "Dockerfile").write_text("FROM e2bdev/base\nRUN true\n")
+    (tmp_path / "templates" / "other" / "Dockerfile").write_text("FROM e2bdev/base\nRUN true\n")
+    assert first_use.renew() == begun == ["agent", "node"], "those that were built here"
 
 
 def test_every_stock_template_has_a_readme_and_smoke_commands() -> None:

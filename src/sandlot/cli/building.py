@@ -183,7 +183,20 @@ def build_stock(settings: Settings, name: str, options: Options) -> dict[str, An
     made = build(settings, recipe, options)
     _smoke(recipe)
     client.send(settings, "PATCH", f"/v2/templates/{made['templateID']}", {"public": True})
+    _note(settings, name, options)
     return made
+
+
+def _note(settings: Settings, name: str, options: Options) -> None:
+    """Have the server build it again when the recipe changes; not if it was built in somebody's own way."""
+    note = recipes.stock_note(settings.data_dir, name)
+    if options.build_args:
+        note.unlink(missing_ok=True)
+        return
+    note.parent.mkdir(mode=0o700, exist_ok=True)
+    draft = note.with_name(f".{name}-{os.getpid()}")
+    draft.write_text(recipes.stock_digest(name))
+    draft.rename(note)
 
 
 def _smoke(recipe: Recipe) -> None:

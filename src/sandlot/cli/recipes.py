@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,24 @@ def stock_needed(recipe: Recipe) -> list[str]:
     """Stock templates that a stock template is built upon."""
     found = re.findall(r"(?im)^\s*FROM\s+sandlot-template/([\w-]+)", recipe.dockerfile)
     return [name for name in found if name in stock_names()]
+
+
+def stock_digest(name: str) -> str:
+    """Of all that a stock template is made from: it changes when the recipe does, or one that it is built upon."""
+    recipe = stock(name)
+    digest = hashlib.sha256()
+    for top in (recipe.context, *recipe.extra.values()):
+        for path in sorted(path for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+            digest.update(f"{path.relative_to(top)}\0{path.stat().st_mode & 0o111}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for needed in stock_needed(recipe):
+        digest.update(stock_digest(needed).encode())
+    return digest.hexdigest()
+
+
+def stock_note(data_dir: Path, name: str) -> Path:
+    """Where an instance keeps the digest of the recipe that its stock template was built from."""
+    return data_dir / "stock" / name
 
 
 def of_directory(file: Path | None, name: str | None) -> Recipe:

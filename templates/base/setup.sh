@@ -15,9 +15,13 @@ printf 'LANG=C.UTF-8\n' >/etc/default/locale
 # Root and the user get the same search path, whatever way a shell is started.
 cat >/etc/profile.d/path.sh <<'PROFILE'
 PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-[ "$(id -u)" -eq 0 ] || PATH="$HOME/.local/bin:$PATH"
+[ "${EUID:-$(id -u)}" -eq 0 ] || PATH="$HOME/.local/bin:$PATH"
 export PATH
 PROFILE
+
+# Every command of the SDKs runs in a login shell. bash knows who it runs as; asking `id` is a process more each time, which
+# under gVisor takes twice as long as all the rest of a short command.
+sed -i 's/"$(id -u)"/"${EUID:-$(id -u)}"/' /etc/profile
 
 # A sandbox is thrown away: `pip install` may write to the system's Python, as people expect of a container.
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED

@@ -82,7 +82,10 @@ async def lines(kernel: Kernel, code: str) -> AsyncIterator[Line]:
         line = line_of(message)
         if line is None or (line["type"] == "error" and has_failed):
             continue
-        has_failed = has_failed or line["type"] == "error"
+        if line["type"] == "error":
+            has_failed = True
+            if kernel.language.read_error:
+                line["name"], line["value"] = kernel.language.read_error(line["name"], line["traceback"])
         yield line
 
 

@@ -34,6 +34,8 @@ class Language:
     flush: str = ""
     flush_marks: int = 0
     explain: tuple[str, ...] = ()  # a program that reads code and says what is wrong with it, where the kernel does not
+    # Name and value of an error, from the kernel's name for it and the traceback, where the kernel names all errors alike.
+    read_error: Callable[[str, str], tuple[str, str]] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -144,7 +146,19 @@ def _java() -> Language | None:
         assign=_assign_java,
         transport="tcp",
         interrupt="message",
+        read_error=_read_java_error,
     )
+
+
+JAVA_EXCEPTION = re.compile(r"(?:[\w$]+\.)+([\w$]+)(?:: (.*))?")
+
+
+def _read_java_error(name: str, traceback: str) -> tuple[str, str]:
+    """Exceptions of cells open the traceback with class and message; the compiler shows code behind bars, and below it why."""
+    lines = [line for line in traceback.splitlines() if line]
+    if lines and (thrown := JAVA_EXCEPTION.fullmatch(lines[0])):
+        return thrown[1], thrown[2] or ""
+    return name, next((line for line in lines if not line.startswith("|")), "")
 
 
 def _assign_java(variables: Variables) -> str:

@@ -84,19 +84,22 @@ def test_pictures_and_plotly_figures_are_results(cells: Cells) -> None:
 
 @pytest.mark.parametrize("language", sorted(SUMS))
 def test_every_language_of_the_template_runs(cells: Cells, language: str) -> None:
-    assert cells.value(SUMS[language], language=language).removeprefix("[1] ") == "42"
+    (shown,) = cells.results(SUMS[language], language=language)  # R displays it, the others return it
+    assert shown["text"].removeprefix("[1] ") == "42"
 
 
 def test_bash_runs(cells: Cells) -> None:
     assert cells.printed("echo $((6 * 7))", language="bash") == "42\n"
 
 
-def test_java_loses_no_output_and_explains_errors(cells: Cells) -> None:
+def test_java_loses_no_output_and_explains_its_errors(cells: Cells) -> None:
     code = 'for (int i = 0; i < 100_000; i++) System.out.println(i + " " + "x".repeat(94));'
     assert cells.printed(code, language="java") == "".join(f"{i} {'x' * 94}\n" for i in range(100_000))
     failure = cells.failure('throw new IllegalStateException("why");', language="java")
-    assert failure["name"] == "IllegalStateException" and "why" in failure["value"]
+    assert (failure["name"], failure["value"]) == ("IllegalStateException", "why")
     assert "\x1b" not in failure["traceback"]
+    failure = cells.failure("int n = ;", language="java")
+    assert (failure["name"], failure["value"]) == ("CompilationException", "illegal start of expression")
 
 
 def test_a_java_cell_is_interrupted_when_its_client_leaves(cells: Cells) -> None:

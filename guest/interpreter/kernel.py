@@ -84,6 +84,7 @@ class Kernel:
 
     @property
     def alive(self) -> bool:
+        self.reap()  # the signal that tells of its end may still be on its way
         return not self._dead
 
     def reap(self) -> None:

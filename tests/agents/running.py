@@ -12,19 +12,18 @@ from typing import Any
 
 from e2b import CommandResult, Sandbox
 from tests.agents.clis import PATIENT, QUIET, Cli, bare_environment
-from tests.models.inside import ModelInside
 from tests.models.server import ScriptedModel
 
 WITHIN_S = 200  # an agent ends in seconds; under load it may take much longer
 NOWHERE = "http://127.0.0.1:1"  # a proxy where nobody listens: what is not on this machine cannot be reached
 
 
-def run_inside(sandbox: Sandbox, cli: Cli, model: ModelInside, prompt: str, workspace: str) -> CommandResult:
-    """The agent's own command line in the sandbox, pointed at the model there."""
-    for path, text in cli.files_for(model.url).items():
+def run_inside(sandbox: Sandbox, cli: Cli, workspace: str) -> CommandResult:
+    """The agent's own command line in the sandbox; it ends with 0 or this raises."""
+    for path, text in cli.files.items():
         sandbox.files.write(f"/home/user/{path}", text)
-    command = f"timeout {WITHIN_S} {shlex.join(cli.command(prompt))} </dev/null"
-    return sandbox.commands.run(command, cwd=workspace, envs=cli.environment_for(model.url), timeout=WITHIN_S + 30)
+    command = f"timeout {WITHIN_S} {shlex.join(cli.argv)} </dev/null"
+    return sandbox.commands.run(command, cwd=workspace, envs=dict(cli.environment), timeout=WITHIN_S + 30)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.agents.clis import AFTER, BEFORE, FILE, PROMPT, editing
+from tests.agents.clis import AFTER, BEFORE, FILE, LAST_WORD, cli
 from tests.agents.running import run_inside
 from tests.e2e.server import Server
 from tests.models.inside import ModelInside
@@ -22,13 +22,14 @@ def test_claude_code_edits_a_file_in_a_sandbox(server: Server, claude: Path) -> 
         sandbox.files.write("/home/user/bin/claude", program, request_timeout=120)
     sandbox.commands.run("chmod +x bin/claude")
     sandbox.files.write(f"{WORK}/{FILE}", BEFORE)
-    cli = editing(WORK)["claude"]
-    model = ModelInside(sandbox).start(cli.edit)
-    done = run_inside(sandbox, replace(cli, argv=("/home/user/bin/claude", *cli.argv[1:])), model, PROMPT, WORK)
+    model = ModelInside(sandbox)
+    agent = cli("claude", model.url, f"{WORK}/{FILE}")
+    model.start(agent.edit)
+    done = run_inside(sandbox, replace(agent, argv=("/home/user/bin/claude", *agent.argv[1:])), WORK)
     state = model.state()
     assert state["problems"] == [], done.stdout
     assert sandbox.files.read(f"{WORK}/{FILE}") == AFTER
-    assert json.loads(done.stdout.splitlines()[-1])["result"] == "It greets in my name now."
+    assert json.loads(done.stdout.splitlines()[-1])["result"] == LAST_WORD
     assert [result["failed"] for result in state["results"]] == [False, False, False]
     assert "hello from the agent" in state["results"][-1]["text"], "the model was told what the shell said"
     sandbox.kill()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.agents import packages
-from tests.agents.clis import bare_environment
-from tests.agents.running import NOWHERE, QUIET, WITHIN_S
+from tests.agents.clis import QUIET, bare_environment
+from tests.agents.running import NOWHERE, WITHIN_S
 from tests.e2e.server import Server
 from tests.models.script import script
 from tests.models.server import ScriptedModel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,30 +16,34 @@ from tests.models.script import script
 from tests.models.server import ScriptedModel
 
 pytestmark = pytest.mark.timeout(600)
-TOOLS = Path(__file__).parents[2] / "guest" / "tools"
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "templates" / "agent"
 TEMPLATE = "with-tools"
-DOCKERFILE = """
-FROM e2bdev/base
-USER root
-COPY tools /opt/sandlot-tools/tools
-RUN sh /opt/sandlot-tools/tools/install.sh
-USER user
-WORKDIR /home/user
-"""
-START, READY = "/opt/sandlot-tools/tools/start.sh", "curl -fsS http://127.0.0.1:6060/health"
 PROGRAM = "import sys\nprint(sum(n * n for n in range(int(sys.argv[1]))))\n"
 
 
 @pytest.fixture(scope="module")
 def server(server_with: Callable[[str], Server], tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """With a small template that has the tools and nothing else; under gVisor they are up in its saved state."""
+    """With the agent template's steps for the tools upon `base`; under gVisor they are up in its saved state."""
     server = server_with("gvisor")
     context = tmp_path_factory.mktemp("with-tools")
-    shutil.copytree(TOOLS, context / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    (context / "Dockerfile").write_text(DOCKERFILE)
-    place = ("--file", str(context / "Dockerfile"), "--name", TEMPLATE)
-    server.cli("template", "build", *place, "--start-cmd", START, "--ready-cmd", READY)
+    shutil.copytree(ROOT / "guest" / "tools", context / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    (context / "Dockerfile").write_text(f"FROM e2bdev/base\nUSER root\n{tool_steps()}")
+    recipe = tomllib.loads((RECIPE / "template.toml").read_text())
+    start = recipe.get("start_cmd", "/opt/sandlot-tools/tools/start.sh")
+    ready = recipe.get("ready_cmd", "curl -fsS -o /dev/null http://localhost:6060/health")
+    commands = ("--start-cmd", start, "--ready-cmd", ready)
+    server.cli("template", "build", "--file", str(context / "Dockerfile"), "--name", TEMPLATE, *commands)
     return server
+
+
+def tool_steps() -> str:
+    """The part of the agent template's Dockerfile that has the tools; the agents before it take minutes."""
+    lines = (RECIPE / "Dockerfile").read_text().splitlines()
+    first = next((number for number, line in enumerate(lines) if line.startswith("COPY tools")), None)
+    if first is None:
+        return "COPY tools /opt/sandlot-tools/tools\nRUN sh /opt/sandlot-tools/tools/install.sh\nUSER user\nWORKDIR /home/user"
+    return "\n".join(lines[first:])
 
 
 def address(server: Server, sandbox: Sandbox, token: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from e2b import Sandbox
-from tests.agents.clis import AFTER, BEFORE, FILE, PROMPT, editing
+from tests.agents.clis import AFTER, BEFORE, FILE, NAMES, McpServer, cli, edit_with_tools
 from tests.agents.running import run_inside
 from tests.e2e.conftest import in_pristine
 from tests.e2e.server import Server
@@ -32,14 +32,27 @@ def sandbox(server: Server) -> Iterator[Sandbox]:
     sandbox.kill()
 
 
-@pytest.mark.parametrize("name", sorted(editing()))
+@pytest.mark.parametrize("name", NAMES)
 def test_an_agent_of_the_agent_template_edits_a_file(sandbox: Sandbox, name: str) -> None:
-    cli = editing(WORK)[name]
     sandbox.files.write(f"{WORK}/{FILE}", BEFORE)
-    model = ModelInside(sandbox).start(cli.edit)
-    done = run_inside(sandbox, cli, model, PROMPT, WORK)
+    model = ModelInside(sandbox)
+    agent = cli(name, model.url, f"{WORK}/{FILE}")
+    model.start(agent.edit)
+    done = run_inside(sandbox, agent, WORK)
     state = model.state()
     assert state["problems"] == [], f"{done.stdout}\n{done.stderr}"
     assert sandbox.files.read(f"{WORK}/{FILE}") == AFTER
     assert not any(result["failed"] for result in state["results"])
     assert "hello from the agent" in state["results"][-1]["text"], "the model was told what the file says now"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_of_the_agent_template_uses_the_tools_beside_it(sandbox: Sandbox, name: str) -> None:
+    sandbox.files.write(f"{WORK}/{FILE}", BEFORE)
+    token = sandbox.commands.run("sandlot-tools token").stdout.strip()
+    model = ModelInside(sandbox)
+    tools = McpServer("http://127.0.0.1:6060/mcp", token)
+    model.start(edit_with_tools(f"{WORK}/{FILE}"))
+    done = run_inside(sandbox, cli(name, model.url, f"{WORK}/{FILE}", tools=tools), WORK)
+    assert model.state()["problems"] == [], f"{done.stdout}\n{done.stderr}"
+    assert sandbox.files.read(f"{WORK}/{FILE}") == AFTER

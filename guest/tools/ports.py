@@ -31,7 +31,7 @@ class Ports:
         """The address at which a port of this sandbox is reached from outside."""
         return _moved(self._workspace.admission.address() or _asked(), port)
 
-    def list_ports(self) -> list[dict[str, Any]]:
+    def list_ports(self) -> dict[str, Any]:
         """The ports on which something in this sandbox listens."""
         owners = _owners(self._proc)
         found: dict[int, dict[str, Any]] = {}
@@ -43,7 +43,7 @@ class Ports:
                 entry["addresses"].append(address)
                 if inode in owners:
                     entry["pid"], entry["program"] = owners[inode]
-        return [found[port] for port in sorted(found)]
+        return {"ports": [found[port] for port in sorted(found)]}
 
 
 def _asked() -> str:

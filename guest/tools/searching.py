@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import glob as globbing
+import contextlib
 import os
 import shutil
 import subprocess
@@ -23,7 +23,6 @@ MOST_LINE = 500
 PathIn = Annotated[
     str, Field(description="Absolute, or relative to the home directory.", min_length=1, max_length=4096)
 ]
-Pattern = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Searching:
@@ -58,7 +57,7 @@ class Searching:
         where = self._workspace.directory(path)
         with telling("search", where):
             found = matching(where, pattern)
-        lines = [str(where / one) for one in found[:MOST_ENTRIES]]
+        lines = found[:MOST_ENTRIES]
         if len(found) > MOST_ENTRIES:
             lines.append(f"… and {len(found) - MOST_ENTRIES} more")
         return "\n".join(lines) or "no file matches"
@@ -105,20 +104,21 @@ class Searching:
 
 
 def matching(root: Path, pattern: str) -> list[str]:
-    """Files below `root` that match, the latest change first. Raises `ToolError` if it takes too long."""
+    """Files below `root` that match, the latest change first; links to directories are not followed. Raises `ToolError`."""
     deadline = time.monotonic() + MOST_SECONDS
-    pattern = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern, not a path
+    wanted = Path(pattern).expanduser()
+    if wanted.is_absolute():
+        root, wanted = Path(wanted.anchor), wanted.relative_to(wanted.anchor)
     found: list[tuple[float, str]] = []
-    for one in globbing.iglob(pattern, root_dir=root, recursive=True, include_hidden=True):  # noqa: PTH207
-        if time.monotonic() > deadline:
-            raise ToolError(f"searching {root} took more than {MOST_SECONDS:.0f} s; name a directory below it")
-        place = root / one
-        if ".git" in place.parts[:-1] or not place.is_file():
-            continue
-        try:
-            found.append((place.stat().st_mtime, one))
-        except OSError:  # gone meanwhile
-            continue
+    try:
+        for place in root.glob(str(wanted)):
+            if time.monotonic() > deadline:
+                raise ToolError(f"searching {root} took more than {MOST_SECONDS:.0f} s; name a directory below it")
+            if ".git" not in place.parts[:-1] and place.is_file():
+                with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                    found.append((place.lstat().st_mtime, str(place)))
+    except (ValueError, NotImplementedError) as error:
+        raise ToolError(f"{pattern!r} is not a pattern for files: {error}") from error
     return [one for _, one in sorted(found, key=lambda entry: (-entry[0], entry[1]))]
 
 

@@ -179,9 +179,9 @@ class Terminals:
             await terminal.stop()
         return self._shown(terminal, max(0, terminal.written - 2000))
 
-    async def shell_list(self) -> list[dict[str, Any]]:
+    async def shell_list(self) -> dict[str, Any]:
         """The sessions in the background."""
-        return [
+        sessions = [
             {
                 "session": one.name,
                 "command": cut(one.command, 200),
@@ -192,6 +192,7 @@ class Terminals:
             }
             for one in self._all.values()
         ]
+        return {"sessions": sessions}
 
     async def close(self) -> None:
         await asyncio.gather(*(one.stop() for one in self._all.values() if one.exit_code is None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -22,6 +21,10 @@ class Item(BaseModel):
 _Items = TypeAdapter(list[Item])
 
 
+def _shown(items: Sequence[Item]) -> dict[str, Any]:
+    return {"items": [item.model_dump() for item in items]}
+
+
 class Todo:
     def __init__(self, workspace: Workspace) -> None:
         self._path = workspace.state / "todo.json"
@@ -29,8 +32,11 @@ class Todo:
     def tools(self) -> Sequence[Any]:
         return (self.todo_read, self.todo_write)
 
-    def todo_read(self) -> list[Item]:
+    def todo_read(self) -> dict[str, Any]:
         """The list of things to do."""
+        return _shown(self._read())
+
+    def _read(self) -> list[Item]:
         with telling("read", self._path):
             if not self._path.exists():
                 return []
@@ -39,10 +45,10 @@ class Todo:
             except ValidationError:
                 return []  # somebody else wrote there; the next write mends it
 
-    def todo_write(self, items: Annotated[list[Item], Field(max_length=MOST_ITEMS)]) -> list[Item]:
+    def todo_write(self, items: Annotated[list[Item], Field(max_length=MOST_ITEMS)]) -> dict[str, Any]:
         """Replace the list of things to do with this one."""
         with telling("write", self._path):
             part = self._path.with_name(f".todo.{secrets.token_hex(4)}")
-            part.write_text(json.dumps([item.model_dump() for item in items]))
+            part.write_bytes(_Items.dump_json(items))
             part.replace(self._path)
-        return items
+        return _shown(items)

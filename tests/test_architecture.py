@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sandlot"
-CORE = {"model", "errors", "ports"}
+CORE = {"model", "errors", "ports", "spans"}
 SERVICES = {
     "building",
     "suspension",

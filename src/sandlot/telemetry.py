@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import json
 import logging
@@ -16,6 +17,8 @@ from typing import Any, Literal, TextIO
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from sandlot.engine.spans import Trace, tracing
 
 log = logging.getLogger("sandlot.requests")
 
@@ -35,6 +38,7 @@ _SECRETS = (
 )
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _GIVEN_ID = re.compile(r"[0-9A-Za-z._-]{8,64}")
+TRACE_HEADER = b"x-sandlot-trace"  # a caller who sends it is told where the time went
 CREATE_ROUTES = frozenset({"/sandboxes", "/v2/sandboxes"})
 
 
@@ -191,17 +195,19 @@ class Watched:
             await self._app(scope, receive, send)
             return
         found, status, began = _request_id(scope), 500, time.perf_counter()
+        trace = Trace()
 
         async def noting(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", found.encode())]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", found.encode()), *_timing(trace)]
             await send(message)
 
         token = request_id.set(found)
         try:
-            await self._app(scope, receive, noting)
+            with tracing(trace) if _wants_trace(scope) else contextlib.nullcontext():
+                await self._app(scope, receive, noting)
         finally:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", "unknown")
@@ -209,6 +215,16 @@ class Watched:
             self._telemetry.answered(method, route, status, seconds)
             log.info("%s %s %d", method, route, status, extra={"status": status, "ms": round(seconds * 1000, 1)})
             request_id.reset(token)
+
+
+def _wants_trace(scope: Scope) -> bool:
+    return any(name == TRACE_HEADER for name, _ in scope["headers"])
+
+
+def _timing(trace: Trace) -> list[tuple[bytes, bytes]]:
+    """The parts of a request and what each took, in milliseconds, as browsers and proxies know it."""
+    told = ", ".join(f"{path.replace('/', '.')};dur={seconds * 1000:.2f}" for path, seconds in trace.spans)
+    return [(b"server-timing", told.encode())] if told else []
 
 
 def _request_id(scope: Scope) -> str:

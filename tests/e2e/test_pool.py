@@ -64,6 +64,9 @@ def look(sandbox: Sandbox) -> dict[str, str]:
 
 def test_a_sandbox_that_stood_ready_is_like_a_fresh_one(pooled: Server, server: Server) -> None:
     fresh, one, two = server.create(), ready_made(pooled), ready_made(pooled)
+    with pooled.http() as client:
+        log = client.get(f"/sandboxes/{one.sandbox_id}/logs").raise_for_status().text
+    assert "running" in log and "process" not in log, "nothing is told of what was before"
     for sandbox in (fresh, one, two):
         seen, identity = look(sandbox), sandbox.sandbox_id
         assert seen["host"] == seen["file"] == identity and seen["hosts"] == "1" and seen["mark"] == identity

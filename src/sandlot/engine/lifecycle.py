@@ -39,6 +39,7 @@ from sandlot.engine.request import (
     parse_sandbox_id,
     request_digest,
 )
+from sandlot.engine.spans import span
 from sandlot.engine.transitions import Transitions
 
 log = logging.getLogger(__name__)
@@ -165,7 +166,8 @@ class Lifecycle:
 
         A caller that goes away while it starts leaves nothing behind, unless it gave a key: then it may come back for it.
         """
-        template = await self.template(team_id, new.template)
+        with span("template"):
+            template = await self.template(team_id, new.template)
         check_request(new, self._limits)
         node = self._place(template)
         row = self._row(team_id, new, template, node)
@@ -244,13 +246,16 @@ class Lifecycle:
 
     async def _start(self, row: Sandbox, template: Template, node: Node) -> Sandbox:
         try:
-            await self._admit(row)
+            with span("admit"):
+                await self._admit(row)
         except BaseException:
             node.unreserve(row.id)
             raise
         try:
-            machine = await asyncio.wait_for(node.start(wanted(row, template)), START_LIMIT_S)
-            running = await self.rows.swap(row, self._running(row, machine))
+            with span("node"):
+                machine = await asyncio.wait_for(node.start(wanted(row, template)), START_LIMIT_S)
+            with span("row"):
+                running = await self.rows.swap(row, self._running(row, machine))
         except (Exception, asyncio.CancelledError) as error:
             failure = _start_failure(row, error)
             await self._abandon(row, str(failure))

@@ -13,6 +13,7 @@ from sandlot.engine.model import Checkpoint, Instance, Machine, PauseMode, Resou
 from sandlot.engine.ports import Runtime
 
 FILE = "machine.json"
+Window = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,16 @@ def begun(values: Mapping[str, Any]) -> Begun:
         boot_id=values["boot_id"],
         resources=Resources(**values["resources"]),
     )
+
+
+def note_warm_up(directory: Path, window: Window) -> None:
+    """Write down when the machine was warmed up, which nobody is to read about."""
+    write(directory, {**read(directory), "warmed": [moment.isoformat() for moment in window]})
+
+
+def warm_up(record: Mapping[str, Any]) -> Window | None:
+    moments = record.get("warmed")
+    return (datetime.fromisoformat(moments[0]), datetime.fromisoformat(moments[1])) if moments else None
 
 
 def facts(name: str, instance: Instance, begun: Begun, mode: PauseMode, token: str | None) -> Checkpoint:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sandlot.engine import machine_records as records
@@ -13,9 +15,12 @@ from sandlot.engine import startup
 from sandlot.engine.checkpoints import Checkpoints
 from sandlot.engine.commands import CommandClient, Door
 from sandlot.engine.envd import EnvdClient, Identity
-from sandlot.engine.errors import InvalidRequest, MachineFailed, StateUnusable
+from sandlot.engine.errors import EngineError, InvalidRequest, MachineFailed, StateUnusable
 from sandlot.engine.model import Instance, Machine, MachineSpec, NewMachine, PauseMode, Slot
 from sandlot.engine.ports import Capturing, Network, Runtime
+from sandlot.engine.spans import span
+
+WARM_UP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +60,11 @@ class Starts:
 
     async def begin(self, runtime: Runtime, new: NewMachine, directory: Path) -> Started:
         records.write(directory, {"runtime": new.runtime})
-        slot = await self._network.acquire(new.sandbox_id, new.network)
+        with span("slot"):
+            slot = await self._network.acquire(new.sandbox_id, new.network)
         spec, held_token = await asyncio.to_thread(self._plan, runtime, new, directory, slot)
-        instance = await runtime.start(spec)
+        with span("runtime"):
+            instance = await runtime.start(spec)
         begun = records.Begun(
             guest=spec.guest.name,
             layers=tuple(layer.name for layer in spec.layers),
@@ -81,7 +88,22 @@ class Starts:
         if new.checkpoint is not None and not new.memory and captures_memory(runtime):
             await self._envd.halt(started.machine.address, new.envd_token)
         if self._commands is not None and not goes_on(runtime, new):
-            await startup.begin(self._commands, Door(started.machine.address, new.envd_token), new.template)
+            with span("start command"):
+                await startup.begin(self._commands, Door(started.machine.address, new.envd_token), new.template)
+
+    async def warm_up(self, new: NewMachine, started: Started) -> records.Window:
+        """Run a command that does nothing the way the first one will be run, so that the first one finds all it needs.
+
+        The answer says when that was: the sandbox's log has nothing to tell of it.
+        """
+        began = datetime.now(UTC) - timedelta(milliseconds=2)  # the daemon's stamps have no more than milliseconds
+        if self._commands is not None:
+            line = startup.command(new.template.default_user, None, {}, "true")
+            with contextlib.suppress(EngineError):  # an image without bash, say: whoever gets it is told by the daemon
+                await self._commands.run(
+                    Door(started.machine.address, new.envd_token), line, lambda *_: None, timeout_s=WARM_UP_S
+                )
+        return began, datetime.now(UTC)
 
     def _plan(self, runtime: Runtime, new: NewMachine, directory: Path, slot: Slot) -> tuple[MachineSpec, str | None]:
         """What to start, and the token that the daemon in a saved state holds."""
@@ -135,7 +157,8 @@ class Starts:
         init = asyncio.ensure_future(self._envd.init(address, identity, held_token=held_token))
         death = asyncio.ensure_future(runtime.wait(instance))
         try:
-            await asyncio.wait({init, death}, return_when=asyncio.FIRST_COMPLETED)
+            with span("identity"):
+                await asyncio.wait({init, death}, return_when=asyncio.FIRST_COMPLETED)
             if not init.done():
                 raise MachineFailed(
                     f"the machine of sandbox {new.sandbox_id} ended at its start: {death.result().reason}"

@@ -35,6 +35,7 @@ from sandlot.engine.model import (
 )
 from sandlot.engine.pool import Plan, Pool
 from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime, Telling
+from sandlot.engine.spans import span
 from sandlot.engine.stillness import Stillness
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class _Live:
     token: str | None
     watcher: asyncio.Task[None]
     begun: records.Begun
+    warmed: records.Window | None = None
 
 
 class LocalNode:
@@ -177,7 +179,9 @@ class LocalNode:
         async with self._starts, self._whole(new.sandbox_id):
             started = await self._begin(runtime, new)
             await self._machine_starts.settle_in(runtime, new, started)
-            self._watched(runtime, started, new.envd_token)
+            warmed = await self._machine_starts.warm_up(new, started)
+            records.note_warm_up(self._directory(new.sandbox_id), warmed)
+            self._watched(runtime, started, new.envd_token).warmed = warmed
             await runtime.freeze(started.instance)
             return (await runtime.usage(started.instance)).mem_used
 
@@ -186,7 +190,10 @@ class LocalNode:
         try:
             async with self._whole(new.sandbox_id):
                 held_token = self.pool.release(new.sandbox_id)
-                return await self._hand_out(runtime, new, held_token) if held_token is not None else None
+                if held_token is None:
+                    return None
+                with span("ready"):
+                    return await self._hand_out(runtime, new, held_token)
         except EngineError as error:
             log.warning("a machine that stood ready is of no use (%s); another is started", error)
             return None
@@ -195,9 +202,11 @@ class LocalNode:
         live = self._known(new.sandbox_id)
         if live.watcher.done():
             raise NotFound(f"the machine of sandbox {new.sandbox_id} has ended")
-        await self._network.apply(new.sandbox_id, new.network)
+        with span("policy"):
+            await self._network.apply(new.sandbox_id, new.network)
         if isinstance(runtime, Freezing):
-            await runtime.thaw(live.instance)
+            with span("thaw"):
+                await runtime.thaw(live.instance)
         await self._machine_starts.introduce(runtime, new, live.instance, live.machine.address, held_token)
         live.token = new.envd_token
         return live.machine
@@ -230,6 +239,7 @@ class LocalNode:
                 token=token,
                 watcher=self._watch(runtime, instance),
                 begun=records.begun(record["begun"]),
+                warmed=records.warm_up(record),
             )
         return live
 
@@ -497,6 +507,9 @@ class LocalNode:
     async def _live_logs(self, live: _Live) -> Sequence[LogEntry]:
         """What the daemon says, and last what the host knows better: which limits the guest ran into."""
         said = await self._envd.logs(live.machine.address, live.token)
+        if live.warmed is not None:
+            first, last = live.warmed
+            said = [entry for entry in said if not first <= entry.at <= last]
         now = datetime.now(UTC)
         return [*said, *(LogEntry(at=now, message=each, level="error") for each in await self._troubles(live))]
 

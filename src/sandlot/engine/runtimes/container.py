@@ -17,10 +17,12 @@ from sandlot.engine.model import Instance, Isolation, MachineSpec
 from sandlot.engine.runtimes import disks, idmap, oci, rootfs, seccomp
 from sandlot.engine.runtimes.driver import OciDriver, Record
 from sandlot.engine.runtimes.idmap import IdRange, UserNamespaces
+from sandlot.engine.spans import span
 
 PROGRAMS = ("crun", "runc")  # the first one found; crun starts in half the time
 IMAGE = "disk.img"
 CHECK_DISK_MB = 16
+AHEAD = 8  # user namespaces that are made before they are needed
 
 
 class Container(OciDriver):
@@ -32,6 +34,7 @@ class Container(OciDriver):
         super().__init__(data_dir, instance, program=program)
         self._namespaces = UserNamespaces()
         self._versions: dict[str, str] = {}
+        self._ahead: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
         """Put a root filesystem together for real: versions and modules of kernels tell less than one attempt."""
@@ -71,28 +74,45 @@ class Container(OciDriver):
 
     async def _launch(self, spec: MachineSpec, place: Path) -> None:
         ids = IdRange.of(self._instance, spec.slot.index)
-        userns = await self._namespaces.get(ids)
+        with span("user namespace"):
+            userns = await self._namespaces.get(ids)
         rootfs.write_names(spec, place / "names")
         if spec.checkpoint is None:
-            await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+            with span("disk"):
+                await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
         else:
             await disks.released(str(place / IMAGE))  # by the machine that had it before the pause
             await disks.take_over(spec.checkpoint / IMAGE, place / IMAGE, in_place=spec.owns_checkpoint)
         layers = (*spec.layers, place / "names")
         stage = self._stage.make(spec.sandbox_id)
-        root = await processes.to_the_end(
-            asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
-        )
+        with span("mounts"):
+            root = await processes.to_the_end(
+                asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
+            )
         guest = rootfs.directory(stage / "guest")
         idmap.show_mapped(spec.guest, guest, userns, readonly=True)
         (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
-        await self._run(
-            self._find(), "--root", str(self._root), "--log", str(place / "log"),
-            "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
-        )  # fmt: skip
+        with span("crun"):
+            await self._run(
+                self._find(), "--root", str(self._root), "--log", str(place / "log"),
+                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+            )  # fmt: skip
+        self._get_ahead(spec.slot.index)
         self._stage.clear(
             spec.sandbox_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
+
+    def _get_ahead(self, index: int) -> None:
+        """Slots are given out in order: those after this one will want their user namespaces soon."""
+        if self._ahead is None or self._ahead.done():
+            ranges = [IdRange.of(self._instance, index + step) for step in range(1, AHEAD + 1)]
+            self._ahead = asyncio.create_task(self._namespaces.ahead(ranges))
+
+    async def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.gather(self._ahead, return_exceptions=True)
+        await super().close()
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """The files, as they are at one moment: the machine stands still while its disk is copied, and longer if it did before."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import fcntl
 import json
 import logging
+import os
 import shutil
+import socket
+import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Collection
+from concurrent.futures import Future
 from pathlib import Path
 
 from sandlot.engine import processes
@@ -17,6 +24,7 @@ from sandlot.engine.model import Instance, Isolation, MachineSpec, Slot
 from sandlot.engine.runtimes import disks, oci, rootfs
 from sandlot.engine.runtimes.driver import OciDriver, Record
 from sandlot.engine.runtimes.programs import Programs
+from sandlot.engine.spans import span
 
 IMAGE = "disk.img"
 MEMORY = "memory"
@@ -25,6 +33,8 @@ PLATFORM = "--platform=systrap"
 # A guest's thread is not one thread of the host: the kernel in user space needs its own, and two per guest process.
 HOST_TASKS_PER_PID = 3
 HOST_TASKS = 512
+CLONE_NEWNET, SIOCGIFADDR = 0x40000000, 0x8915
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 log = logging.getLogger(__name__)
@@ -77,15 +87,19 @@ class GVisor(OciDriver):
         else:
             rootfs.copy_names(spec.checkpoint / "names", place / "names")
             begin = ("restore", "--image-path", str(spec.checkpoint / MEMORY))
-        await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+        with span("disk"):
+            await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
         stage = self._stage.make(spec.sandbox_id)
-        root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, place, stage))
+        with span("mounts"):
+            root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, place, stage))
         (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, place)))
-        await address(spec.slot)
-        await self._run(
-            *self._command(self._record_of(spec.sandbox_id), store), *begin, "--detach", "--bundle", str(place),
-            "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
-        )  # fmt: skip
+        with span("address"):
+            await address(spec.slot)
+        with span("runsc"):
+            await self._run(
+                *self._command(self._record_of(spec.sandbox_id), store), *begin, "--detach", "--bundle", str(place),
+                "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+            )  # fmt: skip
         self._stage.clear(spec.sandbox_id)  # the machine's processes hold their own copies
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
@@ -156,12 +170,36 @@ class GVisor(OciDriver):
 
 
 async def address(slot: Slot) -> None:
-    """Give the slot's interface its address again: runsc takes it over, and off the interface, whenever it starts."""
+    """Give the slot's interface its address, if it has none: runsc takes it over, and off the interface, whenever it starts."""
+    if await _has_address(slot):
+        return
     commands = (
         f"addr replace {slot.guest_address}/{slot.guest_prefix} dev eth0\n"
         f"link set eth0 up\nroute replace default via {slot.guest_gateway}\n"
     )
     await processes.run("nsenter", f"--net={slot.netns}", "ip", "-batch", "-", input=commands.encode(), timeout_s=10)
+
+
+async def _has_address(slot: Slot) -> bool:
+    """Looked up in a thread of its own that ends: one that stayed in the namespace would do other work there by mistake."""
+    answer: Future[bool] = Future()
+
+    def look() -> None:
+        try:
+            namespace = os.open(slot.netns, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if _libc.setns(namespace, CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), "setns")
+            finally:
+                os.close(namespace)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+                fcntl.ioctl(query, SIOCGIFADDR, struct.pack("16s240x", b"eth0"))
+            answer.set_result(True)
+        except OSError:  # no address, or no telling: it is set once more
+            answer.set_result(False)
+
+    threading.Thread(target=look, name="address", daemon=True).start()
+    return await asyncio.wrap_future(answer)
 
 
 def _reason(error: Exception) -> str:

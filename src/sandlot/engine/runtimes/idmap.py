@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandlot.engine import processes
-from sandlot.engine.errors import Unavailable
+from sandlot.engine.errors import EngineError, Unavailable
 
 WIDTH = 65536
 FIRST = 0x1000_0000  # far above real users and the usual /etc/subuid ranges
@@ -75,6 +75,12 @@ class UserNamespaces:
             else:
                 self._fds[ids] = fd
         return self._fds[ids]
+
+    async def ahead(self, ranges: Sequence[IdRange]) -> None:
+        """Have those ready that are likely asked for next, one after the other. What fails fails again when it is needed."""
+        with contextlib.suppress(EngineError):
+            for ids in ranges:
+                await self.get(ids)
 
 
 async def _make_namespace(ids: IdRange) -> int:

@@ -23,12 +23,13 @@ NODE_PACKAGE = f"node-linux-{ {'x86_64': 'x64', 'aarch64': 'arm64'}.get(platform
 @pytest.fixture(scope="session")
 def modules() -> Path:
     """A directory with the packages installed, kept for later runs."""
-    name = "npm-" + "-".join(package.rpartition("/")[2].replace("@", "-") for package in PACKAGES)
+    wanted = wanted_packages()
+    name = "npm-" + "-".join(package.rpartition("/")[2].replace("@", "-") for package in wanted)
     target = CACHE / name
     if not (target / "node_modules").is_dir():
         draft = CACHE / f".{name}-{os.getpid()}"
         draft.mkdir(parents=True)
-        install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *wanted_packages()]
+        install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *wanted]
         done = subprocess.run(install, cwd=draft, env=clean_environment(), capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         try:

@@ -21,6 +21,8 @@ from sandlot.engine.errors import StepFailed
 from sandlot.engine.images import amazon
 from sandlot.engine.model import AmazonLogin
 
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
+
 LOGIN = "AWS:password-of-an-hour"
 KEY = AmazonLogin(
     access_key_id="AKIDEXAMPLE", secret_access_key="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", region="us-east-1"

@@ -16,6 +16,8 @@ import httpx
 import pytest
 from tests.e2e.server import Server
 
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
+
 
 def archive(*entries: tuple[str, dict[str, Any], bytes], packed: bool = True) -> bytes:
     buffer = io.BytesIO()

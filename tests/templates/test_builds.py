@@ -16,6 +16,8 @@ from tests.e2e import leaks
 from tests.e2e.server import Server
 from tests.templates.conftest import READY_S, Build, Lines
 
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
+
 BUILD_MACHINE = re.compile(r"\bb[0-9a-f]{20}\b")
 
 

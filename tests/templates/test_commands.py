@@ -10,6 +10,8 @@ import pytest
 from tests.e2e.server import Server
 from tests.templates.registry import image, run, shell
 
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
+
 MULTI_STAGE = """
 ARG GREETING=hello
 FROM e2bdev/base AS maker

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 from e2b import Template, wait_for_port
 from tests.e2e import leaks
 from tests.e2e.server import Server
+
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
 
 
 def test_a_container_template_starts_its_command_at_create_and_after_a_resume_without_memory(

@@ -23,6 +23,8 @@ from sandlot.engine.images.shelved import ImportedImages
 from sandlot.engine.images.storage import LayerStorage
 from sandlot.engine.images.uploads import DiskUploads
 
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
+
 
 def test_templates_say_what_they_take_up_and_recent_layers_are_not_pruned(server: Server, build: Build) -> None:
     name = f"usage-{uuid.uuid4().hex[:8]}"

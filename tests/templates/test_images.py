@@ -15,6 +15,8 @@ from tests.templates import registry as registries
 from tests.templates.conftest import Build, Lines
 from tests.templates.registry import Entry, Registry, image, shell
 
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
+
 LOGIN = "reader:secret-of-the-tests"
 DIRECTORY = {"type": tarfile.DIRTYPE, "mode": 0o755}
 

@@ -12,6 +12,8 @@ from e2b import Template, wait_for_port
 from tests.e2e.server import Server
 from tests.templates.conftest import Build
 
+pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
+
 
 @pytest.fixture(scope="module")
 def service(server: Server) -> tuple[str, Path]:

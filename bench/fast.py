@@ -34,7 +34,7 @@ from sandlot.settings import Settings
 FILE_BYTES = 20_000_000
 READY = "sandlot_pool_ready"
 KEPT = 2  # sandboxes that warm servers keep ready
-READY_LIMIT_S = 60.0
+READY_LIMIT_S = 45.0
 STILL = "sandlot_still_sandboxes"
 STILL_LIMIT_S = 60.0
 
@@ -54,7 +54,7 @@ class Plan:
 
 
 QUICK = Plan(rounds=3, commands=5, files=3, burst=10, crowd=10, docker_crowd=2, window_s=5, floors=3)
-FULL = Plan(rounds=15, commands=10, files=10, burst=50, crowd=100, docker_crowd=4, window_s=15, floors=10)
+FULL = Plan(rounds=12, commands=10, files=8, burst=50, crowd=100, docker_crowd=4, window_s=10, floors=10)
 
 Samples = defaultdict[str, defaultdict[str, list[float]]]
 

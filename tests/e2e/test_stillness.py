@@ -73,10 +73,10 @@ def test_its_clocks_go_on_while_it_stands_still(idle: Sandbox) -> None:
     command = "python3 -c 'import time; print(time.monotonic(), time.time())'"
     first = [float(word) for word in idle.commands.run(command).stdout.split()]
     until_still(idle)
-    time.sleep(2)
+    time.sleep(3)
     second = [float(word) for word in idle.commands.run(command).stdout.split()]
     monotonic, wall = second[0] - first[0], second[1] - first[1]
-    assert monotonic > 2 and abs(monotonic - wall) < 0.5
+    assert monotonic > 3 and abs(monotonic - wall) < 1.5
 
 
 def test_what_the_user_left_running_keeps_it_awake(idle: Sandbox) -> None:

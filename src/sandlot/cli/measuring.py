@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from typing import Annotated
 
@@ -40,5 +40,6 @@ def bench(
         preparation.require_root()
         preparation.install_packages("run", "test")
         preparation.prepare_templates(settings())
-    argv = [sys.executable, "-m", f"bench.{kind}", *context.args]
-    raise typer.Exit(subprocess.run(argv, cwd=ROOT, env=clean_environment(), check=False).returncode)
+    os.chdir(ROOT)
+    # In this very process: who stops the command stops the measurement, which then takes its servers down.
+    os.execve(sys.executable, [sys.executable, "-m", f"bench.{kind}", *context.args], clean_environment())

@@ -371,13 +371,14 @@ async def test_a_fork_bomb_stays_in_its_machine_and_the_host_answers(bench: Benc
 async def test_a_busy_machine_gets_no_more_than_its_processors(bench: Bench) -> None:
     instance = await bench.start()
     spinning = asyncio.create_task(bench.ask("for i in 1 2 3; do (while true; do :; done) & done; sleep 30"))
-    await asyncio.sleep(0.5)
-    await bench.runtime.usage(instance)
-    await asyncio.sleep(1.5)
-    busy = (await bench.runtime.usage(instance)).cpu_used_pct
+    async with asyncio.timeout(60):
+        while (
+            busy := (await bench.runtime.usage(instance)).cpu_used_pct
+        ) < 1:  # before it spins, and for the first question
+            await asyncio.sleep(1.5)
     spinning.cancel()
     await asyncio.gather(spinning, return_exceptions=True)
-    assert 1 < busy <= 100
+    assert busy <= 110  # of one processor, out of two or more; and a little, because nothing is measured at one instant
 
 
 @real_runtimes

@@ -1,9 +1,14 @@
-"""The goals' arithmetic."""
+"""The goals' arithmetic, and the command that measures."""
 
 from __future__ import annotations
 
 import pytest
 from bench import goals, report
+from typer.testing import CliRunner
+
+from sandlot.cli import measuring
+from sandlot.cli.app import app
+from sandlot.cli.output import Failure
 
 
 def results(**samples: dict[str, list[float]]) -> goals.Results:
@@ -41,3 +46,14 @@ def test_every_verdict_is_a_row_of_the_table() -> None:
     found = goals.judged(results(container={"memory": [20.0], "idle_cpu": [0.01]}))
     table = goals.markdown(found)
     assert table.count("\n") == 3 and "**missed**" in table and "| met |" in table
+
+
+def test_a_measurement_that_there_is_not_is_refused_with_those_there_are() -> None:
+    refused = CliRunner().invoke(app, ["bench", "nothing"])
+    assert isinstance(refused.exception, Failure)
+    assert all(kind in str(refused.exception) for kind in measuring.KINDS)
+
+
+def test_the_bench_command_tells_what_it_can_measure() -> None:
+    told = CliRunner().invoke(app, ["bench", "--help"])
+    assert told.exit_code == 0 and "fast" in told.output

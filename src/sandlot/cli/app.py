@@ -53,10 +53,9 @@ app.add_typer(sandboxes.app, name="sandbox", rich_help_panel="Sandboxes")
 app.add_typer(templates.app, name="template", rich_help_panel="Sandboxes")
 app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
 app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
-for command in (suite.test, measuring.bench):
-    app.command(
-        rich_help_panel="Development", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-    )(command)
+_PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)
+app.command(rich_help_panel="Development", context_settings=_PASSING_ON, add_help_option=False)(measuring.bench)
 
 
 def main() -> None:

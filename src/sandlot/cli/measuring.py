@@ -22,6 +22,7 @@ KINDS = {
     "scale": "how far one machine goes, and how cost grows",
     "trace": "where the time of a create goes",
 }
+HELP = frozenset({"--help", "-h"})
 _HELP = "What to measure: " + "; ".join(f"`{name}`: {what}" for name, what in KINDS.items()) + "."
 
 
@@ -31,12 +32,15 @@ def bench(
     trace: Annotated[bool, typer.Option("--trace", help="The same as `bench trace`.")] = False,
 ) -> None:
     """Measure this machine. More arguments go to the measurement; `bench KIND --help` lists them."""
+    if kind in HELP:
+        print(context.get_help())
+        raise typer.Exit
     kind = "trace" if trace else kind
     if kind not in KINDS:
         raise Failure(f"{kind!r} is no measurement; there are: {', '.join(KINDS)}")
     if not (ROOT / "bench" / f"{kind}.py").is_file():
         raise Failure("the measurements are not here: they come with the source, not with an installed package")
-    if "--help" not in context.args:
+    if not HELP.intersection(context.args):
         preparation.require_root()
         preparation.install_packages("run", "test")
         preparation.prepare_templates(settings())

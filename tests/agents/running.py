@@ -26,6 +26,12 @@ def run_inside(sandbox: Sandbox, cli: Cli, workspace: str) -> CommandResult:
     return sandbox.commands.run(command, cwd=workspace, envs=dict(cli.environment), timeout=WITHIN_S + 30)
 
 
+def tools_token(sandbox: Sandbox) -> str:
+    """A token for the tools inside, once they answer: without a saved state they start when the sandbox does."""
+    up = "curl -fsS -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused http://127.0.0.1:6060/health"
+    return sandbox.commands.run(f"{up} && sandlot-tools token", timeout=120).stdout.strip()
+
+
 @dataclass(frozen=True)
 class Report:
     """What Claude Code tells in its stream of JSON."""

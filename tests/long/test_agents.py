@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from e2b import Sandbox
 from tests.agents.clis import AFTER, BEFORE, FILE, NAMES, McpServer, cli, edit_with_tools
-from tests.agents.running import run_inside
+from tests.agents.running import run_inside, tools_token
 from tests.e2e.conftest import in_pristine
 from tests.e2e.server import Server
 from tests.models.inside import ModelInside
@@ -49,7 +49,7 @@ def test_an_agent_of_the_agent_template_edits_a_file(sandbox: Sandbox, name: str
 @pytest.mark.parametrize("name", NAMES)
 def test_an_agent_of_the_agent_template_uses_the_tools_beside_it(sandbox: Sandbox, name: str) -> None:
     sandbox.files.write(f"{WORK}/{FILE}", BEFORE)
-    token = sandbox.commands.run("sandlot-tools token").stdout.strip()
+    token = tools_token(sandbox)
     model = ModelInside(sandbox)
     tools = McpServer("http://127.0.0.1:6060/mcp", token)
     model.start(edit_with_tools(f"{WORK}/{FILE}"))

@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from tests.agents import packages
 from tests.agents.clis import AFTER, BEFORE, FILE, LAST_WORD, NAMES, PROMPT, cli
-from tests.agents.running import Laptop
+from tests.agents.running import Laptop, tools_token
 from tests.e2e.conftest import in_pristine
 from tests.e2e.server import Server
 from tests.models.inside import PORT, ModelInside
@@ -55,8 +55,11 @@ def model(sandbox: Sandbox) -> ModelInside:
 
 @pytest.fixture(scope="module")
 def headers(sandbox: Sandbox) -> dict[str, str]:
-    token = sandbox.commands.run("sandlot-tools token").stdout.strip()
-    return {"Authorization": f"Bearer {token}", "E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "6060"}
+    return {
+        "Authorization": f"Bearer {tools_token(sandbox)}",
+        "E2b-Sandbox-Id": sandbox.sandbox_id,
+        "E2b-Sandbox-Port": "6060",
+    }
 
 
 async def call(server: Server, headers: dict[str, str], tool: str, **arguments: Any) -> Any:

@@ -14,8 +14,12 @@ import pytest
 from e2b import Sandbox, Template
 from mcp import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
+from tests.agents import packages
+from tests.agents.running import Laptop
 from tests.e2e.conftest import in_pristine
 from tests.e2e.server import Server
+from tests.models.script import script
+from tests.models.server import ScriptedModel
 from tests.templates.conftest import cache_dir  # noqa: F401 - a fixture
 from tests.tools.conftest import SOURCE, Caller
 
@@ -121,3 +125,26 @@ async def test_the_platform_hands_out_the_way_to_the_tools(server: Server) -> No
         finally:
             await sandbox.delete()
             await plain.delete()
+
+
+def test_claude_code_elsewhere_works_with_them(server: Server, sandboxes: list[Sandbox], tmp_path: Path) -> None:
+    sandboxes.append(server.create(NAME, timeout=600, envs={"COUNT": "11"}))
+    (sandbox,) = sandboxes
+    names = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "6060"}  # where *.localhost does not resolve
+    headers = {"Authorization": f"Bearer {token_of(sandbox)}", **names}
+    program = "import sys\nprint(sum(n * n for n in range(int(sys.argv[1]))))\n"
+    edit = {"path": "squares/sum.py", "old": "print(sum(", "new": "print('total', sum("}
+    plan = script(
+        {"calls": [{"tool": "write_file", "input": {"path": "squares/sum.py", "content": program}}]},
+        {"calls": [{"tool": "edit_file", "input": edit}]},
+        {"calls": [{"tool": "grep", "input": {"pattern": "total", "path": "squares"}}]},
+        {"expect": "sum.py", "calls": [{"tool": "run_command", "input": {"command": "python3 squares/sum.py $COUNT"}}]},
+        {"expect": "total 385", "capture": {"sum": r"total (\d+)"}, "say": "The sum is ${sum}."},
+    )
+    address = {"type": "http", "url": f"http://127.0.0.1:{server.port}/mcp", "headers": headers}
+    with ScriptedModel(plan) as model:
+        report = Laptop(packages.claude(), tmp_path).run(model, "Sum the first squares.", {"inside": address})
+    assert (model.problems, report.servers) == ([], {"inside": "connected"})
+    assert report.result == "The sum is 385."
+    assert [result.text for result in model.results if result.failed] == []
+    assert "print('total'" in sandbox.files.read("squares/sum.py"), "it was this sandbox that it worked in"

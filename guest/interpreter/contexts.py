@@ -18,7 +18,7 @@ from interpreter.outputs import failure
 from interpreter.process import KernelProcess
 
 log = logging.getLogger(__name__)
-INTERRUPT_GRACE_S = 3.0
+INTERRUPT_GRACE_S = 5.0
 STARTS_AT_ONCE = 4
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 ASK_AGAIN_S = 0.1
-QUIET_LIMIT_S = 30.0  # for code of ours that shows nothing
+QUIET_LIMIT_S = 60.0  # for code of ours that shows nothing
 STRAGGLER_LIMIT_S = 10.0  # between the reply to a cell and the report that it is done, which take different ways
 LAST_WORDS_S = 0.1  # what a kernel printed before it died is still on its way
 
@@ -134,6 +134,9 @@ class Kernel:
                 async for message in self._answers({request}):
                     if message["msg_type"] == "execute_reply" and message["content"].get("status") == "error":
                         log.warning("%s could not run %r: %s", self.language.name, code, message["content"])
+        except TimeoutError:
+            name = self.language.name
+            raise TimeoutError(f"the {name} kernel did not take its variables within {QUIET_LIMIT_S:.0f} s") from None
         finally:
             self._wanted = set()
 

@@ -236,3 +236,21 @@ async def test_without_patience_nothing_is_ever_held_still(machines: Machines) -
     looked.cancel()
     await asyncio.gather(looked, return_exceptions=True)
     assert machines.asked == 0
+
+
+async def test_a_look_that_fails_is_followed_by_another(machines: Machines) -> None:
+    async def broken(_: str) -> bool:
+        machines.asked += 1
+        raise RuntimeError("this host is broken on purpose")
+
+    stillness = Stillness(
+        is_idle=broken, freeze=machines.freeze, thaw=machines.thaw, patience_s=5, now=lambda: machines.now
+    )
+    stillness.changed(running_sandbox(ID))
+    machines.now += 5
+    looking = asyncio.create_task(stillness.run(lambda _: asyncio.sleep(0)))
+    while machines.asked < 2:
+        assert not looking.done()
+        await asyncio.sleep(0)
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)

@@ -100,7 +100,10 @@ class Stillness:
         """Look for machines to hold still for as long as the server runs."""
         while self._patience_s > 0:
             await sleep(LOOK_S)
-            await self.look(sleep)
+            try:
+                await self.look(sleep)
+            except Exception:  # a host that is broken for a moment: the next look catches up
+                log.exception("could not look for machines to hold still; it is tried again")
         await asyncio.Event().wait()
 
     async def look(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

@@ -23,11 +23,16 @@ def main() -> None:
     token = actions.add_parser("token", help="print a new token that may use the tools")
     admit = actions.add_parser("admit", help="let in a token that the caller made, by its hash")
     admit.add_argument("sha256", help="of the token, 64 hexadecimal digits")
+    idle = actions.add_parser("idle", help="print for how many seconds nobody has used the tools")
+    idle.add_argument("--port", type=int, default=6060)
     for action in (token, admit):
         action.add_argument("--url", help="where this port is reached from outside")
     options = parser.parse_args()
     if options.action == "serve":
         _serve(options)
+        return
+    if options.action == "idle":
+        _idle(options.port)
         return
     admission = Admission(options.state, options.identity)
     try:
@@ -37,6 +42,20 @@ def main() -> None:
             admission.admit(options.sha256, os.environ, options.url)
     except (OSError, ValueError) as error:
         sys.exit(f"sandlot-tools: {error}")
+
+
+def _idle(port: int) -> None:
+    import http.client
+    import json
+
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/health")
+        print(json.loads(connection.getresponse().read(4096))["idle_s"])
+    except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
+        sys.exit(f"sandlot-tools: the server on port {port} does not answer: {error}")
+    finally:
+        connection.close()
 
 
 def _serve(options: argparse.Namespace) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ class Door:
 
     def __init__(self, app: Any, admission: Admission) -> None:
         self._app, self._admission = app, admission
+        self._inside, self._left_at = 0, time.monotonic()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -79,7 +81,8 @@ class Door:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         elif scope["path"] == "/health":
-            await _answer(send, 200, {"status": "ok", "version": VERSION})
+            idle_s = 0.0 if self._inside else time.monotonic() - self._left_at
+            await _answer(send, 200, {"status": "ok", "version": VERSION, "idle_s": round(idle_s, 1)})
         elif scope["path"] != PATH:
             await _answer(send, 404, {"error": f"the tools are at {PATH}"})
         else:
@@ -94,7 +97,21 @@ class Door:
         if _length(scope) > MOST_BODY:
             await _answer(send, 413, {"error": f"a request is at most {MOST_BODY >> 20} MiB"})
             return
-        await self._app(scope, _bounded(receive), send)
+        with self._counted(scope["method"]):
+            await self._app(scope, _bounded(receive), send)
+
+    @contextmanager
+    def _counted(self, method: str) -> Iterator[None]:
+        """A call is a use for as long as it takes; somebody who only listens for news is none."""
+        if method != "POST":
+            yield
+            return
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            self._left_at = time.monotonic()
 
 
 async def serve(workspace: Workspace, config: Path, host: str, port: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import secrets
 import socket
+import time
 
 import pytest
 from tests.tools.conftest import Another, Tools, connected
@@ -93,3 +95,17 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_read(tools: Tools) 
     with socket.create_connection(("127.0.0.1", tools.port), timeout=60) as connection:
         connection.sendall(head.encode())
         assert b" 413 " in connection.recv(4096)
+
+
+async def test_the_tools_tell_for_how_long_nobody_has_used_them(another: Another) -> None:
+    with another() as tools:
+        port = str(tools.port)
+        async with tools.caller() as call:
+            await call("run_command", command="true")
+            working = asyncio.create_task(call("run_command", command="sleep 1000", timeout=80))
+            deadline = time.monotonic() + 60
+            while (idle := (await asyncio.to_thread(tools.command, "idle", "--port", port)).stdout.strip()) != "0.0":
+                assert time.monotonic() < deadline, f"a call is under way, and the tools say {idle!r}"
+            working.cancel()
+            await asyncio.wait((working,))
+    assert "does not answer" in tools.command("idle", "--port", port).stderr

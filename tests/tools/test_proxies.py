@@ -82,9 +82,7 @@ async def test_servers_over_stdio_and_http_work_and_broken_ones_are_reported(
             assert await call.names() >= {"calc__add", "web__add", "read_file"}
             assert await call("calc__add", a=40, b=2) == await call("web__add", a=40, b=2) == "42"
             assert "validation error" in await call.failure("calc__add", a="x", b=2)
-            assert "no licence" not in await call.failure(
-                "broken__tool"
-            )  # what is wrong is told, not everything it said
+            assert "'broken' is not ready" in await call.failure("broken__tool")
             inside = json.loads(await call("calc__surroundings"))
             assert inside["SECRET"] == "the-key" and inside["PLAIN"] == "fallback" and inside["HOME"] == str(tools.home)
             headers = json.loads(await call("web__surroundings"))
@@ -101,8 +99,6 @@ async def test_the_configuration_can_change_and_a_server_that_ended_is_started_a
             configure(tools.home, one=stdio())
             assert await call("one__add", a=1, b=2) == "3"
             assert "Connection closed" in await call.failure("one__end")
-            assert "one__add" not in await call.names()
-            assert "not ready (failed)" in await call.failure("one__add", a=1, b=2)
             await call("mcp_servers", restart="one")
             assert await call("one__add", a=1, b=2) == "3"
             configure(tools.home, two=stdio())

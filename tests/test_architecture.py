@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sandlot"
 CORE = {"model", "errors", "ports", "spans"}
 SERVICES = {
+    "beginnings",
     "building",
     "suspension",
     "transitions",

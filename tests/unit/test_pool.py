@@ -207,6 +207,8 @@ async def test_a_promised_machine_is_the_pools_until_it_is_released() -> None:
     await host.asked()
     given = host.pool.take(WISH)
     assert given is not None and given in host.pool.ids()
+    assert host.pool.promised(given) == host.machines[given].envd_token and host.pool.promised("i99") is None
+    assert host.pool.lost(given) is True and given not in host.removed, "whoever it was promised to finds out"
     assert host.pool.release(given) == host.machines[given].envd_token
     assert given not in host.pool.ids() and host.pool.release(given) is None
 

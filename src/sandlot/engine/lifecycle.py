@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from weakref import WeakValueDictionary
 
+from sandlot.engine.beginnings import first_row, running_row, start_failure, wanted
 from sandlot.engine.errors import (
     Conflict,
     EngineError,
@@ -22,10 +23,9 @@ from sandlot.engine.errors import (
     NoCapacity,
     NotFound,
     Unavailable,
-    WrongState,
 )
 from sandlot.engine.listing import Page, decode_cursor, encode_cursor
-from sandlot.engine.model import Exit, Machine, NetworkPolicy, NewMachine, Sandbox, State, Template
+from sandlot.engine.model import Exit, NetworkPolicy, Sandbox, State, Template
 from sandlot.engine.moves import HOLDING, Rows, ended, require_running, stopping
 from sandlot.engine.placement import Scheduler, first_node
 from sandlot.engine.ports import Clock, Node, SandboxStore, TemplateStore
@@ -37,7 +37,6 @@ from sandlot.engine.request import (
     new_sandbox_id,
     new_token,
     parse_sandbox_id,
-    request_digest,
 )
 from sandlot.engine.spans import span
 from sandlot.engine.transitions import Transitions
@@ -216,32 +215,15 @@ class Lifecycle:
         return node
 
     def _row(self, team_id: str, new: NewSandbox, template: Template, node: Node) -> Sandbox:
-        now = self._clock()
-        return Sandbox(
-            id=self._make_id(),
-            team_id=team_id,
-            template_id=template.id,
-            template_name=template.name,
-            state=State.CREATING,
+        return first_row(
+            team_id,
+            new,
+            template,
+            sandbox_id=self._make_id(),
             runtime=template.runtime or self._default_runtime,
             node=node.name,
-            resources=template.resources,
-            created_at=now,
-            started_at=now,
-            end_at=now + timedelta(seconds=new.timeout_s),
-            envd_version=template.envd_version,
-            build_id=template.build_id,
-            metadata=new.metadata,
-            env_vars=new.env_vars,
-            network=new.network,
-            envd_token=self._make_token() if new.secure else None,
-            traffic_token=None if new.network.allow_public_traffic else self._make_token(),
-            timeout_s=new.timeout_s,
-            on_timeout=new.on_timeout,
-            auto_resume=new.auto_resume,
-            pause_memory=new.pause_memory,
-            idempotency_key=new.idempotency_key,
-            request_digest=request_digest(new) if new.idempotency_key is not None else None,
+            now=self._clock(),
+            make_token=self._make_token,
         )
 
     async def _start(self, row: Sandbox, template: Template, node: Node) -> Sandbox:
@@ -255,9 +237,9 @@ class Lifecycle:
             with span("node"):
                 machine = await asyncio.wait_for(node.start(wanted(row, template)), START_LIMIT_S)
             with span("row"):
-                running = await self.rows.swap(row, self._running(row, machine))
+                running = await self.rows.swap(row, running_row(row, machine, self._clock()))
         except (Exception, asyncio.CancelledError) as error:
-            failure = _start_failure(row, error)
+            failure = start_failure(row, error, within_s=START_LIMIT_S)
             await self._abandon(row, str(failure))
             raise failure from error
         self.transitions.later(self._templates.spawned(template.id, running.started_at))
@@ -285,16 +267,6 @@ class Lifecycle:
         async with self._admission:
             await self._check_room()
             return await self.rows.swap(paused, replace(paused, state=State.RESUMING))
-
-    def _running(self, row: Sandbox, machine: Machine) -> Sandbox:
-        now = self._clock()
-        return replace(
-            row,
-            state=State.RUNNING,
-            machine=machine,
-            started_at=now,
-            end_at=now + timedelta(seconds=row.timeout_s),
-        )
 
     async def _abandon(self, row: Sandbox, reason: str) -> None:
         try:
@@ -513,31 +485,3 @@ class _KeyInUse(Conflict):
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         super().__init__(f"the idempotency key belongs to sandbox {sandbox.id!r}")
-
-
-def wanted(row: Sandbox, template: Template) -> NewMachine:
-    return NewMachine(
-        sandbox_id=row.id,
-        runtime=row.runtime,
-        template=template,
-        resources=row.resources,
-        network=row.network,
-        envd_token=row.envd_token,
-        env_vars=row.env_vars,
-        checkpoint=template.checkpoint,
-    )
-
-
-def _start_failure(row: Sandbox, error: BaseException) -> EngineError:
-    match error:
-        case WrongState() | Conflict():
-            return Conflict(f"sandbox {row.id!r} was killed while it was starting")
-        case EngineError():
-            return error
-        case TimeoutError():
-            return MachineFailed(f"sandbox {row.id!r} did not start within {START_LIMIT_S:g} seconds")
-        case asyncio.CancelledError():
-            return Unavailable("the server is stopping; create the sandbox again when it is back")
-        case _:
-            log.error("sandbox %s could not be started", row.id, exc_info=error)
-            return MachineFailed(f"sandbox {row.id!r} could not be started; the server's log has the reason")

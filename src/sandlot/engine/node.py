@@ -189,25 +189,28 @@ class LocalNode:
         """The machine that was reserved for this sandbox, with its identity. None: there is none that works."""
         try:
             async with self._whole(new.sandbox_id):
-                held_token = self.pool.release(new.sandbox_id)
+                held_token = self.pool.promised(new.sandbox_id)
                 if held_token is None:
                     return None
-                with span("ready"):
-                    return await self._hand_out(runtime, new, held_token)
+                try:
+                    with span("ready"):
+                        return await self._hand_out(runtime, new, held_token)
+                finally:  # not sooner: the end of a machine that is of no use is not the end of the sandbox
+                    self.pool.release(new.sandbox_id)
         except EngineError as error:
             log.warning("a machine that stood ready is of no use (%s); another is started", error)
             return None
 
     async def _hand_out(self, runtime: Runtime, new: NewMachine, held_token: str) -> Machine:
         live = self._known(new.sandbox_id)
-        if live.watcher.done():
-            raise NotFound(f"the machine of sandbox {new.sandbox_id} has ended")
         with span("policy"):
             await self._network.apply(new.sandbox_id, new.network)
         if isinstance(runtime, Freezing):
             with span("thaw"):
                 await runtime.thaw(live.instance)
         await self._machine_starts.introduce(runtime, new, live.instance, live.machine.address, held_token)
+        if live.watcher.done():
+            raise NotFound(f"the machine of sandbox {new.sandbox_id} has ended")
         live.token = new.envd_token
         return live.machine
 

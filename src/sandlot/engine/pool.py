@@ -152,6 +152,10 @@ class Pool:
                 self._leaving.add(sandbox_id)
             self._wake.set()
 
+    def promised(self, sandbox_id: str) -> str | None:
+        """What the daemon of a machine believes that was promised under this id; None: none was."""
+        return self._tokens.get(sandbox_id) if sandbox_id in self._promised else None
+
     def release(self, sandbox_id: str) -> str | None:
         """The pool no longer answers for this machine: it is somebody's, or it is gone. What its daemon believes, if it was ours."""
         self._promised.pop(sandbox_id, None)

@@ -15,8 +15,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from sandlot.engine.beginnings import wanted
 from sandlot.engine.errors import Conflict, EngineError, InvalidRequest, MachineFailed, NotFound
-from sandlot.engine.lifecycle import Lifecycle, wanted
+from sandlot.engine.lifecycle import Lifecycle
 from sandlot.engine.model import NewMachine, OnTimeout, PauseMode, Sandbox, State, Template
 from sandlot.engine.moves import require_running
 from sandlot.engine.ports import Clock, TemplateStore

@@ -127,12 +127,17 @@ class Cgroup:
     async def remove(self) -> None:
         """Remove the group's directories. The kernel lets go of the last process a moment after it has ended."""
         for _ in range(200):
-            if all(_remove_tree(path) for path in self._dirs()):
-                # On hybrid hosts crun writes to where the v2 hierarchy would be, although the server covers it.
-                shutil.rmtree(ROOT / "unified" / self.path.lstrip("/"), ignore_errors=True)
+            if await asyncio.to_thread(self._removed):
                 return
             await asyncio.sleep(0.005)
         raise MachineFailed(f"the control group {self.path} is still in use; nothing else may be put into it")
+
+    def _removed(self) -> bool:
+        if not all(_remove_tree(path) for path in self._dirs()):
+            return False
+        # On hybrid hosts crun writes to where the v2 hierarchy would be, although the server covers it.
+        shutil.rmtree(ROOT / "unified" / self.path.lstrip("/"), ignore_errors=True)
+        return True
 
 
 def names(parent: str) -> set[str]:

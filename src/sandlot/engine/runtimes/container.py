@@ -98,7 +98,7 @@ class Container(OciDriver):
                 "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
             )  # fmt: skip
         self._get_ahead(spec.slot.index)
-        self._stage.clear(
+        self._clear_stage(
             spec.sandbox_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 

@@ -67,6 +67,7 @@ class OciDriver(ABC):
         self._stage = rootfs.Stage(instance)
         self._looks: dict[str, tuple[float, int]] = {}  # id -> when the CPU counter was last read, and what it said
         self._stopping: set[str] = set()
+        self._clearing: dict[str, asyncio.Task[None]] = {}
 
     @abstractmethod
     async def check(self) -> None: ...
@@ -207,6 +208,8 @@ class OciDriver(ABC):
 
     async def close(self) -> None:
         """Take away what only running machines need: the empty parent of their groups, the stage. Both come back when needed."""
+        if self._clearing:
+            await asyncio.wait(self._clearing.values())
         cgroups.remove_if_empty(self._parent)
         self._stage.close()
 
@@ -262,7 +265,8 @@ class OciDriver(ABC):
         """End the machine and take away everything it has; the record goes last, so that a crash midway is found."""
         cgroup = self._cgroup(sandbox_id)
         await cgroup.kill()
-        self._stage.clear(sandbox_id)
+        self._clear_stage(sandbox_id)
+        await self._stage_cleared(sandbox_id)
         await cgroup.remove()
         self._forget(sandbox_id)
         if record is not None:
@@ -270,6 +274,30 @@ class OciDriver(ABC):
         self._looks.pop(sandbox_id, None)
         for suffix in (".pid", ".json"):
             (self._records / f"{sandbox_id}{suffix}").unlink(missing_ok=True)
+
+    def _clear_stage(self, sandbox_id: str) -> None:
+        """Take the machine's mounts out of the server's own view, beside other work: the kernel takes its time for it."""
+        before = self._clearing.get(sandbox_id)
+
+        async def clear() -> None:
+            if before is not None:
+                await asyncio.wait({before})
+            await asyncio.to_thread(self._stage.clear, sandbox_id)
+
+        task = self._clearing[sandbox_id] = asyncio.create_task(clear())
+        task.add_done_callback(lambda done: self._stage_seen(sandbox_id, done))
+
+    def _stage_seen(self, sandbox_id: str, done: asyncio.Task[None]) -> None:
+        if self._clearing.get(sandbox_id) is done:
+            del self._clearing[sandbox_id]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.warning("mounts of sandbox %s are still in the server's view: %s", sandbox_id, error)
+
+    async def _stage_cleared(self, sandbox_id: str) -> None:
+        task = self._clearing.get(sandbox_id)
+        if task is not None:
+            await asyncio.wait({task})
+            await task
 
     def _main_process(self, sandbox_id: str) -> int | None:
         """A pidfd of the machine's main process, or None. The pid comes from the runtime and must be in the machine's group."""

@@ -100,7 +100,7 @@ class GVisor(OciDriver):
                 *self._command(self._record_of(spec.sandbox_id), store), *begin, "--detach", "--bundle", str(place),
                 "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
             )  # fmt: skip
-        self._stage.clear(spec.sandbox_id)  # the machine's processes hold their own copies
+        self._clear_stage(spec.sandbox_id)  # the machine's processes hold their own copies
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """Memory and files in one image: what the guest changed is part of runsc's own state."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 from tests.platform.fakes import ScriptedBox, ScriptedProvider
-from tests.platform.world import Served
+from tests.platform.world import Served, scripted, until
 
-from sandlot.client import ClientError, NotFound
+from sandlot.client import ClientError, NotFound, Sandbox
 from sandlot.platform.model import Scope
 from sandlot.platform.ports import OnOutput, Running
 
@@ -60,3 +61,28 @@ async def test_a_sandbox_without_tools_is_told_as_such(
     with pytest.raises(ClientError, match="template 'bare' has none") as refused:
         await sandbox.tools()
     assert refused.value.code == 409
+
+
+async def test_a_sandbox_whose_tools_are_used_is_not_idle(
+    tmp_path: Path, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"idle": "0.0"}
+
+    async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
+        line = f"echo {said['idle']}" if command.endswith(" idle") else "exit 0"
+        return await plain(self, line, on_output=on_output, **options)  # type: ignore[arg-type]
+
+    plain = ScriptedBox.start
+    monkeypatch.setattr(ScriptedBox, "start", start)
+    async with Served(tmp_path, scripted(idle_pause_s=1), {"scripted": provider}) as served:
+        ada = await served.user("ada")
+        used, unused = await ada.create(session_id="used"), await ada.create(session_id="unused")
+        await used.tools()
+        await until(lambda: is_paused(unused), 60, what="the pause of the one that nobody uses")
+        assert (await used.status()).status == "running", "its tools say that they are in use"
+        said["idle"] = "a lie"  # what comes from inside is data, and may be anything
+        await until(lambda: is_paused(used), 60, what="the pause of the one that says nothing useful")
+
+
+async def is_paused(sandbox: Sandbox) -> bool:
+    return (await sandbox.status()).status == "paused"

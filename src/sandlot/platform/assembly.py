@@ -75,7 +75,10 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             defaults=Defaults(provider=config.default, agents=config.agents, envs=config.envs),
         )
         recovery = Recovery(ledger=ledger, sessions=sessions, queue=queue, providers=providers)
-        sweeper = Sweeper(ledger=ledger, sessions=sessions, queue=queue, policy=config.policy, limits=config.limits)
+        toolbox = Toolbox(sessions=sessions, secret=secret)
+        sweeper = Sweeper(
+            ledger=ledger, sessions=sessions, queue=queue, toolbox=toolbox, policy=config.policy, limits=config.limits
+        )
         commands = Commands(sessions=sessions, ledger=ledger)
         post = await stack.enter_async_context(HttpPost())
         outbox = SqlDeliveries(setup.database)
@@ -97,7 +100,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             sessions=sessions,
             commands=commands,
             files=Files(sessions=sessions, ledger=ledger),
-            toolbox=Toolbox(sessions=sessions, secret=secret),
+            toolbox=toolbox,
             events=events,
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,

@@ -14,6 +14,7 @@ from sandlot.platform.ledger import Ledger
 from sandlot.platform.model import LIVING, EventType, Limits, OnTimeout, Policy, Session, Status
 from sandlot.platform.queue import Queue
 from sandlot.platform.sessions import Sessions
+from sandlot.platform.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 1.0
@@ -32,6 +33,7 @@ class Act(StrEnum):
 class Due:
     act: Act
     reason: str
+    for_idleness: bool = False
 
 
 def due(session: Session, now: datetime, policy: Policy, limits: Limits) -> Due | None:
@@ -50,15 +52,17 @@ def due(session: Session, now: datetime, policy: Policy, limits: Limits) -> Due 
         act = Act.PAUSE if policy.on_timeout is OnTimeout.PAUSE else Act.DELETE
         return Due(act, f"its timeout of {session.timeout_s} s is over")
     if policy.idle_pause_s and now - session.last_used_at >= timedelta(seconds=policy.idle_pause_s):
-        return Due(Act.PAUSE, f"not used for {policy.idle_pause_s} s")
+        return Due(Act.PAUSE, f"not used for {policy.idle_pause_s} s", for_idleness=True)
     return None
 
 
 class Sweeper:
     """Looks at every living session again and again, and does what is due."""
 
-    def __init__(self, *, ledger: Ledger, sessions: Sessions, queue: Queue, policy: Policy, limits: Limits) -> None:
-        self._ledger, self._sessions, self._queue = ledger, sessions, queue
+    def __init__(
+        self, *, ledger: Ledger, sessions: Sessions, queue: Queue, toolbox: Toolbox, policy: Policy, limits: Limits
+    ) -> None:
+        self._ledger, self._sessions, self._queue, self._toolbox = ledger, sessions, queue, toolbox
         self._policy, self._limits = policy, limits
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._busy: dict[str, asyncio.Task[None]] = {}
@@ -104,13 +108,22 @@ class Sweeper:
     async def _act(self, session: Session, what: Due) -> None:
         match what.act:
             case Act.PAUSE:
-                await self._sessions.suspend(session, what.reason)
+                if not (what.for_idleness and await self._is_used_inside(session)):
+                    await self._sessions.suspend(session, what.reason)
             case Act.DELETE if not self._sessions.is_in_use(session.id):
                 await self._sessions.end(session, what.reason)
             case Act.FINISH if not self._queue.is_launching(session.id):
                 await self._sessions.end(session, what.reason)
             case Act.CANCEL:
                 await self._cancel(session, what.reason)
+
+    async def _is_used_inside(self, session: Session) -> bool:
+        """Whether somebody works in it past us, through its tools; then that was its last use."""
+        unused_s = await self._toolbox.unused_s(session)
+        if unused_s is None or unused_s >= self._policy.idle_pause_s:
+            return False
+        await self._ledger.store.touch(session.id, self._ledger.clock() - timedelta(seconds=unused_s))
+        return True
 
     async def _cancel(self, session: Session, reason: str) -> None:
         told = self._ledger.event(session, EventType.ERROR, message=f"not started: {reason}")

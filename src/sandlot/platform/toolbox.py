@@ -6,17 +6,19 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import math
 import shlex
 from dataclasses import dataclass, field
 
 from sandlot.platform.errors import Conflict, PlatformError, Unavailable
 from sandlot.platform.model import Session
-from sandlot.platform.ports import Channel
-from sandlot.platform.sessions import Sessions, Target, Use
+from sandlot.platform.ports import Box, Channel
+from sandlot.platform.sessions import Sessions, Target
 
 PORT, PATH = 6060, "/mcp"
-ADMIT_S = 30.0
+ASK_S = 30.0
 MOST_WORDS = 500
+MOST_OPENED = 10_000
 NO_SUCH_COMMAND = 127
 
 
@@ -29,38 +31,57 @@ class Tools:
 class Toolbox:
     def __init__(self, *, sessions: Sessions, secret: str) -> None:
         self._sessions, self._secret = sessions, secret.encode()
+        self._opened: dict[str, None] = {}  # sessions whose tools somebody was told about, in the order of that
 
     async def open(self, target: Target) -> Tools:
         """A way to the tools. Raises `Conflict` if the sandbox has none."""
         async with self._sessions.using(target) as use:
             token, address = self._token(use.session), use.box.url(PORT)
-            await _admit(use, token, address)
+            # The sandbox is told the token's hash only, and every time: it may have been made anew since.
+            digest = hashlib.sha256(token.encode()).hexdigest()
+            exit_code, said = await _ask(use.box, use.session, f"admit {digest} --url {shlex.quote(address)}")
+            if exit_code:
+                raise _refusal(use.session, exit_code, said)
+            self._remember(use.session.id)
             return Tools(url=f"{address}{PATH}", token=token)
+
+    async def unused_s(self, session: Session) -> float | None:
+        """For how long nobody has used the tools, as the sandbox says; None if nobody was told about them."""
+        if session.id not in self._opened:
+            return None
+        try:
+            exit_code, said = await _ask(await self._sessions.way_in(session), session, "idle")
+            unused_s = float(said)
+        except (PlatformError, ValueError):
+            return None
+        return max(0.0, unused_s) if exit_code == 0 and math.isfinite(unused_s) else None
 
     def _token(self, session: Session) -> str:
         """The same for as long as the session lives, and kept nowhere."""
         made = hmac.digest(self._secret, f"tools {session.id}".encode(), "sha256")
         return f"slt_{base64.urlsafe_b64encode(made).decode().rstrip('=')}"
 
+    def _remember(self, session: str) -> None:
+        self._opened[session] = None
+        if len(self._opened) > MOST_OPENED:
+            del self._opened[next(iter(self._opened))]
 
-async def _admit(use: Use, token: str, address: str) -> None:
-    """The sandbox is told the token's hash only. It is told again every time: it may have been made anew since."""
+
+async def _ask(box: Box, session: Session, words: str) -> tuple[int, str]:
+    """What the tools' command in the sandbox ended with, and the beginning of what it said."""
     said: list[str] = []
 
     async def listen(_: Channel, text: str) -> None:
         if sum(map(len, said)) < MOST_WORDS:
             said.append(text[:MOST_WORDS])
 
-    digest = hashlib.sha256(token.encode()).hexdigest()
-    command = f"sandlot-tools admit {digest} --url {shlex.quote(address)}"
-    running = await use.box.start(command, cwd=None, envs={}, user=None, on_output=listen)
+    running = await box.start(f"sandlot-tools {words}", cwd=None, envs={}, user=None, on_output=listen)
     try:
-        exit_code = await asyncio.wait_for(running.wait(), ADMIT_S)
+        exit_code = await asyncio.wait_for(running.wait(), ASK_S)
     except TimeoutError:
         await running.kill()
-        raise Unavailable(f"the tools in sandbox {use.session.id!r} do not answer; try again") from None
-    if exit_code:
-        raise _refusal(use.session, exit_code, "".join(said))
+        raise Unavailable(f"the tools in sandbox {session.id!r} do not answer; try again") from None
+    return exit_code, "".join(said)[:MOST_WORDS]
 
 
 def _refusal(session: Session, exit_code: int, said: str) -> PlatformError:

@@ -46,7 +46,7 @@ class Instance:
 
     def create(self) -> str:
         """A sandbox that stays, made by the official SDK with what `env` prints."""
-        code = "from e2b import Sandbox; print(Sandbox.create(timeout=120).sandbox_id)"
+        code = "from e2b import Sandbox; print(Sandbox.create(timeout=900).sandbox_id)"
         script = f'eval "$({sys.executable} -P -m sandlot env)"; exec {sys.executable} -c "{code}"'
         done = subprocess.run(["sh", "-c", script], env=self.environment, capture_output=True, text=True, timeout=110)
         assert done.returncode == 0, done.stderr

@@ -108,7 +108,7 @@ class Server:
         address = f"http://127.0.0.1:{self.port}"
         return {"api_key": self.key, "api_url": address, "sandbox_url": address, "domain": f"localhost:{self.port}"}
 
-    def create(self, template: str | None = None, *, timeout: int = 120, **options: Any) -> Sandbox:
+    def create(self, template: str | None = None, *, timeout: int = 600, **options: Any) -> Sandbox:
         return Sandbox.create(template, timeout=timeout, **{**self.sdk, **options})
 
     def http(self) -> httpx.Client:

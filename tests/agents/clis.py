@@ -32,6 +32,7 @@ PATIENT = {
     "MCP_CONNECT_TIMEOUT_MS": "90000",
     "MCP_TIMEOUT": "90000",
     "CLAUDE_CODE_MCP_STARTUP_WAIT_MS": "90000",
+    "ENABLE_TOOL_SEARCH": "false",  # nor does it hide tools behind a search: a script cannot look for them
 }
 FILE = "greeting.txt"
 BEFORE, AFTER = "hello from nobody\n", "hello from the agent\n"

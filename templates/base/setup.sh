@@ -27,4 +27,7 @@ sed -i 's/"$(id -u)"/"${EUID:-$(id -u)}"/' /etc/profile
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
 ln -sf python3 /usr/bin/python
 
+# Manual pages are left out, but packages such as Java's link to them and fail to install without their directory.
+mkdir -p /usr/share/man/man1
+
 printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts

@@ -23,6 +23,7 @@ PORT = 8000
 # Runs each connection's bytes as a shell script: the test's hand inside the machine.
 SERVER = ("/bin/busybox", "nc", "-ll", "-p", str(PORT), "-e", "/bin/sh")
 SMALL = Resources(cpu_count=1, memory_mb=256, disk_mb=64, pids=128)
+CLONE_FS = 0x200
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -39,6 +40,7 @@ def as_a_server() -> Iterator[None]:
         signal.signal(signal.SIGCHLD, handler)
         processes._reaping = reaping
         if before is None and processes._host_mounts is not None:
+            _libc.unshare(CLONE_FS)  # a worker thread that is on its way out shares it, and forbids the next step
             assert _libc.setns(processes._host_mounts, processes.CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
             os.close(processes._host_mounts)
             processes._host_mounts = None

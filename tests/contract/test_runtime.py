@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from tests.fakes_runtime import FakeHostOfMachines, FakeRuntime
 from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
 from sandlot.engine.model import Instance, Isolation, Slot
 from sandlot.engine.ports import Capturing, Freezing
-from sandlot.engine.runtimes import RUNTIMES
+from sandlot.engine.runtimes import RUNTIMES, cgroups
 
 REAL = tuple(RUNTIMES)
 every_runtime = pytest.mark.parametrize("bench", ("fake", *REAL), indirect=True)
@@ -241,7 +242,7 @@ async def test_files_are_in_a_state_as_they_were_at_that_moment(bench: Bench) ->
     instance = await bench.start(PATIENT)
     await bench.ask("echo first >/home/a; rm /bin/wc; chown 1000 /home/a; chmod 600 /home/a")
     state = await captured(bench, instance)
-    assert await bench.ask("echo second >/home/a; cat /home/a") == "second\n"
+    assert await answered(bench, "echo second >/home/a; cat /home/a") == "second\n"
     await bench.runtime.stop(instance)
     for number in (2, 3):
         child = await bench.start(PATIENT, sandbox_id=f"i{number}", **state)
@@ -382,6 +383,14 @@ async def test_a_busy_machine_gets_no_more_than_its_processors(bench: Bench) -> 
     spinning.cancel()
     await asyncio.gather(spinning, return_exceptions=True)
     assert 0 < used / 1e9 < 1.25 * elapsed  # one processor; the kernel deals time out in pieces
+
+
+@real_runtimes
+async def test_machines_together_weigh_as_much_as_the_processors(bench: Bench) -> None:
+    await bench.start()
+    group = cgroups.Cgroup(bench.runtime._parent)
+    file, each = ("cpu.weight", 100) if group._is_v2 else ("cpu.shares", 1024)
+    assert int((group._dir("cpu") / file).read_text()) == each * (os.cpu_count() or 1)
 
 
 @real_runtimes

@@ -149,6 +149,20 @@ def names(parent: str) -> set[str]:
     return found
 
 
+def weigh(parent: str) -> None:
+    """Give all machines together a weight as that of as many host processes as there are processors.
+
+    As the kernel makes it, a group weighs as much as one process: beside a busy host a hundred sandboxes would share what one
+    process gets.
+    """
+    group, processors = Cgroup(parent), os.cpu_count() or 1
+    with contextlib.suppress(OSError):  # a host that does not weigh groups gives them what is left
+        if group._is_v2:
+            (group._dir("cpu") / "cpu.weight").write_text(str(min(10_000, 100 * processors)))
+        else:
+            (group._dir("cpu") / "cpu.shares").write_text(str(1024 * processors))
+
+
 def remove_if_empty(parent: str) -> None:
     for top in Cgroup(parent)._dirs():
         with contextlib.suppress(OSError):

@@ -116,6 +116,7 @@ class OciDriver(ABC):
             self._write(record)
             record.place.mkdir(parents=True)
             await self._launch(spec, record.place)
+            cgroups.weigh(self._parent)  # the first machine made it
             self._look(spec.sandbox_id)
             return self._instance_of(record)
         except BaseException as error:

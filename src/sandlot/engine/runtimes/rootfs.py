@@ -106,15 +106,18 @@ class Stage:
             self._top.rmdir()
 
     def clear(self, sandbox_id: str) -> None:
-        """Take away whatever is mounted for a machine in this process's view; nothing there is fine."""
+        """Take away whatever is mounted for a machine in this process's view; nothing there is fine.
+
+        Another driver of this process may be at the same work: what it has just taken away is gone, too.
+        """
         place = self.place(sandbox_id)
-        if not place.is_dir():
-            return
-        for path in sorted(place.iterdir()):
-            while os.path.ismount(path):
-                processes.unmount(path)
-            path.rmdir()
-        place.rmdir()
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(place.iterdir()):
+                while os.path.ismount(path):
+                    processes.unmount(path)
+                with contextlib.suppress(FileNotFoundError):
+                    path.rmdir()
+            place.rmdir()
 
 
 def mount_writable(place: Path, layers: Sequence[Path], image: Path, ids: IdRange, userns: int) -> Path:

@@ -179,5 +179,17 @@ class Container(OciDriver):
     def _known(self) -> set[str]:
         return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
 
+    def _disk_used(self, record: Record) -> int:
+        """The machine's file system knows, too, what the kernel has not written to the image yet."""
+        on_disk, pidfd = super()._disk_used(record), self._main_process(record.sandbox_id)
+        if pidfd is None:
+            return on_disk
+        try:
+            pid = int(self._pid_file(record.sandbox_id).read_text())
+            seen = os.statvfs(f"/proc/{pid}/root")
+        finally:
+            os.close(pidfd)
+        return max(on_disk, (seen.f_blocks - seen.f_bfree) * seen.f_frsize)
+
     def _disk_file(self, record: Record) -> Path:
         return record.place / IMAGE

@@ -193,7 +193,7 @@ class OciDriver(ABC):
             raise NotFound(f"sandbox {instance.sandbox_id} has no machine that runs on this host")
         try:
             cpu_pct, sample = self._look(instance.sandbox_id, record.cpu_count)
-            disk_used = self._disk_file(record).stat().st_blocks * 512
+            disk_used = self._disk_used(record)
         except OSError as error:
             raise NotFound(f"the machine of sandbox {instance.sandbox_id} is going away") from error
         return Usage(
@@ -206,6 +206,9 @@ class OciDriver(ABC):
             disk_used=disk_used,
             disk_total=record.disk_mb * MB,
         )
+
+    def _disk_used(self, record: Record) -> int:
+        return self._disk_file(record).stat().st_blocks * 512
 
     async def close(self) -> None:
         """Take away what only running machines need: the empty parent of their groups, the stage. Both come back when needed."""

@@ -22,6 +22,7 @@ SERVICES = {
     "queue",
     "recovery",
     "sessions",
+    "toolbox",
     "webhooks",
 }
 ADAPTERS = {"store", "providers", "post", "configuration"}

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from pathlib import Path
 from e2b import Sandbox
 
 from bench import bare, floor, footprint, goals, machine, pulse, report, server
+from bench.clock import ms_since, say, timed
 from bench.contestants import Box, Contestant, DockerContestant, SandlotBox, SandlotContestant
 from bench.dockerd import private_docker
 from bench.run import IMAGE, RESULTS, RUNTIMES
@@ -34,6 +35,7 @@ from sandlot.settings import Settings
 FILE_BYTES = 20_000_000
 READY = "sandlot_pool_ready"
 KEPT = 2  # sandboxes that warm servers keep ready
+KEPT_MB = 4096  # what those that stand ready may take
 READY_LIMIT_S = 45.0
 STILL = "sandlot_still_sandboxes"
 STILL_LIMIT_S = 60.0
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     samples: Samples = defaultdict(lambda: defaultdict(list))
     began = time.monotonic()
     layers = Settings().cache_dir / "layers"
-    root = layers / asyncio.run(build_base(read_recipe(), layers, _say))
+    root = layers / asyncio.run(build_base(read_recipe(), layers, say))
     with _sides(options.runtimes, root) as sides:
         facts, versions = machine.facts(), machine.versions() | _docker_versions(sides)
         _measure(sides, plan, root, samples)
@@ -123,7 +125,7 @@ def _measure(sides: Sequence[Side], plan: Plan, root: Path, samples: Samples) ->
     measure_turns(sides, plan, samples)
     warm = [side for side in sides if side.server is None or side.keeps_ready]
     measure_files(warm, plan, samples)
-    _say("the bare runtimes")
+    say("the bare runtimes")
     for runtime in {side.name.partition(" ")[0] for side in sides if side.server is not None}:
         samples[f"{runtime} floor"]["run_once"] = floor.measure(runtime, root, plan.floors)
     for side in warm:
@@ -136,25 +138,25 @@ def measure_turns(sides: Sequence[Side], plan: Plan, samples: Samples) -> None:
     """Every round gives each side one turn, in random order, so that noise of the machine falls on all alike."""
     order = random.Random(0)
     for number in range(plan.rounds + 1):
-        _say(f"round {number} of {plan.rounds}" if number else "warm-up round, not counted")
+        say(f"round {number} of {plan.rounds}" if number else "warm-up round, not counted")
         for side in order.sample(list(sides), len(sides)):
             side.prepare()
             taken = samples[side.name] if number else defaultdict(list)
             started = time.perf_counter()
             box = side.contestant.create()
             try:
-                taken["create"].append(_ms_since(started))
+                taken["create"].append(ms_since(started))
                 box.run_true()
-                taken["first_command"].append(_ms_since(started))
-                taken["command"].extend(_timed(box.run_true) for _ in range(plan.commands))
+                taken["first_command"].append(ms_since(started))
+                taken["command"].extend(timed(box.run_true) for _ in range(plan.commands))
             finally:
-                taken["kill"].append(_timed(box.kill))
+                taken["kill"].append(timed(box.kill))
             side.prepare()  # what makes up for the sandbox that was taken must not fall into another's turn
 
 
 def measure_files(sides: Sequence[Side], plan: Plan, samples: Samples) -> None:
     """The same SDK, the same file, by turns: into sandboxes, and into a server that does nothing with it."""
-    _say("files")
+    say("files")
     with contextlib.ExitStack() as cleanup:
         source = Path(cleanup.enter_context(tempfile.TemporaryDirectory())) / "file"
         source.write_bytes(os.urandom(FILE_BYTES))
@@ -173,8 +175,8 @@ def measure_files(sides: Sequence[Side], plan: Plan, samples: Samples) -> None:
 
 def _exchange(box: Box, source: Path, into: defaultdict[str, list[float]], *, is_kept: bool) -> None:
     back = source.with_suffix(".back")
-    into["write_20m"].append(_timed(lambda: box.write(source)))
-    into["read_20m"].append(_timed(lambda: box.read(back)))
+    into["write_20m"].append(timed(lambda: box.write(source)))
+    into["read_20m"].append(timed(lambda: box.read(back)))
     if is_kept and back.read_bytes() != source.read_bytes():
         raise RuntimeError(f"a file of {FILE_BYTES} bytes came back changed from box {box.id}")
 
@@ -196,7 +198,7 @@ def measure_burst(side: Side, plan: Plan, samples: Samples) -> None:
     Twice for a server that keeps sandboxes ready: it learns from the first burst, and is ready for the next one.
     """
     for name in ("burst_unready", "burst") if side.keeps_ready else ("burst",):
-        _say(f"burst of {plan.burst} on {side.name}{' (nothing prepared)' if name == 'burst_unready' else ''}")
+        say(f"burst of {plan.burst} on {side.name}{' (nothing prepared)' if name == 'burst_unready' else ''}")
         with contextlib.ExitStack() as cleanup:
             beats: list[float] = []
             steady = side.contestant.create()
@@ -209,7 +211,7 @@ def measure_burst(side: Side, plan: Plan, samples: Samples) -> None:
             started = time.perf_counter()
             with ThreadPoolExecutor(plan.burst) as threads:
                 boxes = list(threads.map(lambda _: _first(side.contestant), range(plan.burst)))
-            samples[side.name][name].append(_ms_since(started))
+            samples[side.name][name].append(ms_since(started))
         samples[side.name][f"command_in_{name}"].extend(beats)
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda box: box.kill(), boxes))
@@ -224,7 +226,7 @@ def _first(contestant: Contestant) -> Box:
 def measure_crowd(side: Side, plan: Plan, samples: Samples) -> None:
     """What many idle sandboxes cost, and what the server costs that has them."""
     count = plan.crowd if side.server is not None else plan.docker_crowd
-    _say(f"{count} idle boxes of {side.name}")
+    say(f"{count} idle boxes of {side.name}")
     with ThreadPoolExecutor(4) as threads:
         boxes = list(threads.map(lambda _: _first(side.contestant), range(count)))
         try:
@@ -242,7 +244,7 @@ def measure_crowd(side: Side, plan: Plan, samples: Samples) -> None:
             if side.server is not None:
                 taken["plane_full"].append(side.server.resident_bytes() / 1e6)
                 taken["plane_cpu"].append(100 * (side.server.cpu_s() - busy) / elapsed_s)
-                taken["after_rest"].extend(_timed(box.run_true) for box in boxes[:10])
+                taken["after_rest"].extend(timed(box.run_true) for box in boxes[:10])
         finally:
             list(threads.map(lambda box: box.kill(), boxes))
 
@@ -257,14 +259,14 @@ def _await_stillness(side: Side, count: int) -> None:
 def _sides(runtimes: Sequence[str], root: Path) -> Iterator[list[Side]]:
     """All of them up at once: an idle server costs the others nothing, and only so can turns alternate."""
     with contextlib.ExitStack() as cleanup:
-        _say("starting Docker")
+        say("starting Docker")
         docker = cleanup.enter_context(private_docker())
         docker.import_directory(root, IMAGE)
         sides = []
         for runtime in runtimes:
-            _say(f"starting servers with runtime {runtime}")
+            say(f"starting servers with runtime {runtime}")
             warm = cleanup.enter_context(
-                server.observed(runtime, max_sandboxes="200", pool_size=str(KEPT), pool_memory_mb="4096")
+                server.observed(runtime, max_sandboxes="200", pool_size=str(KEPT), pool_memory_mb=str(KEPT_MB))
             )
             cold = cleanup.enter_context(server.observed(runtime, max_sandboxes="200", pool_size="0"))
             sides.append(Side(SandlotContestant(runtime, warm.environment), warm, KEPT))
@@ -304,6 +306,8 @@ def _page(results: goals.Results, verdicts: Sequence[goals.Verdict], facts: Mapp
             "",
             f"`./sandlot bench fast`, {datetime.now(UTC):%Y-%m-%d}: {plan.rounds} rounds, bursts of {plan.burst}, {plan.crowd} idle sandboxes.",
             f"Machine: {about}.",
+            f"Warm servers keep {KEPT} ready, more by demand, with room for {KEPT_MB} MiB. A burst is the second of two: the pool",
+            "learned from the first, which stands below as one with nothing prepared.",
             "",
             goals.markdown(verdicts),
             "",
@@ -315,20 +319,6 @@ def _page(results: goals.Results, verdicts: Sequence[goals.Verdict], facts: Mapp
             "",
         ]
     )
-
-
-def _timed(action: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    action()
-    return _ms_since(started)
-
-
-def _ms_since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

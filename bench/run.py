@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import footprint, machine, report, server
+from bench.clock import ms_since, say, timed
 from bench.contestants import Box, Contestant, DockerContestant, SandlotContestant
 from bench.dockerd import private_docker
 from sandlot.engine.images.base import build_base, read_recipe
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _contestants(options.runtimes) as contestants, tempfile.TemporaryDirectory() as files:
         facts, versions = machine.facts(), machine.versions() | _docker_versions(contestants)
         measure_rounds(contestants, plan, Path(files), samples)
-        _say("idle boxes")
+        say("idle boxes")
         measure_idle(contestants, plan, samples)
     results = report.summaries({contestant.name: samples[contestant.name] for contestant in contestants})
     verdicts = report.judged(results)
@@ -80,7 +81,7 @@ def measure_rounds(contestants: Sequence[Contestant], plan: Plan, files: Path, s
     small.write_bytes(os.urandom(1000))
     large.write_bytes(os.urandom(20_000_000))
     for number in range(plan.rounds + 1):
-        _say(f"round {number} of {plan.rounds}" if number else "warm-up round, not counted")
+        say(f"round {number} of {plan.rounds}" if number else "warm-up round, not counted")
         taken: Samples = defaultdict(lambda: defaultdict(list))
         for contestant in order.sample(list(contestants), len(contestants)):
             _take_turn(contestant, plan, small, large, taken[contestant.name])
@@ -96,25 +97,25 @@ def _take_turn(
     started = time.perf_counter()
     box = contestant.create()
     try:
-        into["create"].append(_ms_since(started))
+        into["create"].append(ms_since(started))
         box.run_true()
-        into["first_command"].append(_ms_since(started))
-        into["command"].extend(_timed(box.run_true) for _ in range(plan.commands))
+        into["first_command"].append(ms_since(started))
+        into["command"].extend(timed(box.run_true) for _ in range(plan.commands))
         for size, source in (("1k", small), ("20m", large)):
             _measure_file(box, source, size, into)
     except BaseException:
         box.kill()
         raise
-    into["kill"].append(_timed(box.kill))
+    into["kill"].append(timed(box.kill))
     if isinstance(contestant, DockerContestant):
-        into["run_once"].append(_timed(contestant.run_once))
+        into["run_once"].append(timed(contestant.run_once))
         contestant.tidy()
 
 
 def _measure_file(box: Box, source: Path, size: str, into: defaultdict[str, list[float]]) -> None:
     target = source.with_suffix(".back")
-    into[f"write_{size}"].append(_timed(lambda: box.write(source)))
-    into[f"read_{size}"].append(_timed(lambda: box.read(target)))
+    into[f"write_{size}"].append(timed(lambda: box.write(source)))
+    into[f"read_{size}"].append(timed(lambda: box.read(target)))
     if target.read_bytes() != source.read_bytes():
         raise RuntimeError(f"a file of {source.stat().st_size} bytes came back changed from box {box.id}")
 
@@ -144,14 +145,14 @@ def measure_idle(contestants: Sequence[Contestant], plan: Plan, samples: Samples
 def _contestants(runtimes: Sequence[str]) -> Iterator[list[Contestant]]:
     """All of them up at once: an idle server costs the others nothing, and only so can turns alternate."""
     layers = Settings().cache_dir / "layers"
-    root = layers / asyncio.run(build_base(read_recipe(), layers, _say))
+    root = layers / asyncio.run(build_base(read_recipe(), layers, say))
     with contextlib.ExitStack() as cleanup:
-        _say("starting Docker")
+        say("starting Docker")
         docker = cleanup.enter_context(private_docker())
         docker.import_directory(root, IMAGE)
         contestants: list[Contestant] = []
         for runtime in runtimes:
-            _say(f"starting Sandlot with runtime {runtime}")
+            say(f"starting Sandlot with runtime {runtime}")
             contestants.append(SandlotContestant(runtime, cleanup.enter_context(server.running(runtime))))
         contestants.append(DockerContestant(report.REFERENCE, docker, IMAGE, "none"))
         contestants.append(DockerContestant("docker with bridge", docker, IMAGE, "bridge"))
@@ -161,20 +162,6 @@ def _contestants(runtimes: Sequence[str]) -> Iterator[list[Contestant]]:
 def _docker_versions(contestants: Sequence[Contestant]) -> dict[str, str]:
     dockers = [contestant.docker for contestant in contestants if isinstance(contestant, DockerContestant)]
     return dockers[0].versions() if dockers else {}
-
-
-def _timed(action: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    action()
-    return _ms_since(started)
-
-
-def _ms_since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

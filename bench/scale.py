@@ -18,6 +18,7 @@ from typing import Any
 from e2b import AsyncSandbox, Sandbox
 
 from bench import machine, server
+from bench.clock import say
 from bench.contestants import BOX_TIMEOUT_S, TEMPLATE
 from bench.report import summarize
 from bench.run import RESULTS, RUNTIMES
@@ -84,10 +85,10 @@ def _runtime(running: server.Server, steps: Sequence[int], limit_s: float) -> di
             if _available_mb() < LEAST_FREE_MB:
                 stopped = f"memory was short at {len(boxes)}"
                 break
-            _say(f"{wanted} sandboxes")
+            say(f"{wanted} sandboxes")
             seen.append(asdict(_step(running, boxes, wanted, access, threads, free_mb)))
     finally:
-        _say("ending them")
+        say("ending them")
         list(threads.map(lambda box: box.kill(), boxes))
         threads.shutdown()
     return {"steps": seen, "events_per_s": events, "stopped": stopped}
@@ -221,10 +222,6 @@ def _page(taken: Mapping[str, Any], facts: Mapping[str, object]) -> str:
         lines += [f"Stopped early: {found['stopped']}."] if found["stopped"] else []
         lines += [""]
     return "\n".join(lines)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

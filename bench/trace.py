@@ -14,6 +14,7 @@ import httpx
 from e2b import Sandbox
 
 from bench import server
+from bench.clock import ms_since
 
 RUNTIMES = ("container", "gvisor")
 TEMPLATE = "base"
@@ -52,7 +53,7 @@ def measure(environment: Mapping[str, str], rounds: int, *, is_warm: bool) -> di
 def _round(client: httpx.Client, environment: Mapping[str, str]) -> dict[str, float]:
     started = time.perf_counter()
     reply = client.post("/v2/sandboxes", json={"templateID": TEMPLATE, "timeout": 60})
-    spans = {TOTAL: _ms_since(started)} | parsed(reply.raise_for_status().headers.get("server-timing", ""))
+    spans = {TOTAL: ms_since(started)} | parsed(reply.raise_for_status().headers.get("server-timing", ""))
     sandbox = Sandbox.connect(
         reply.json()["sandboxID"],
         timeout=60,
@@ -63,7 +64,7 @@ def _round(client: httpx.Client, environment: Mapping[str, str]) -> dict[str, fl
     )
     started = time.perf_counter()
     sandbox.commands.run("true")
-    spans[FIRST] = _ms_since(started)
+    spans[FIRST] = ms_since(started)
     sandbox.kill()
     return spans
 
@@ -94,10 +95,6 @@ def _until_ready(client: httpx.Client) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError("no sandbox stood ready in time")
         time.sleep(0.05)
-
-
-def _ms_since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
 
 
 def _parser() -> argparse.ArgumentParser:

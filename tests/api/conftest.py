@@ -41,6 +41,11 @@ async def doors(tmp_path: Path) -> AsyncIterator[Doors]:
         yield opened
 
 
+@pytest.fixture
+async def sandbox(doors: Doors) -> str:
+    return str((await doors.create())["sandboxID"])
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     """One server for many small questions, in a thread of its own."""

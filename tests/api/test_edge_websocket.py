@@ -36,11 +36,6 @@ class Echo:
             await send({"type": "websocket.send", **{k: message[k] for k in ("text", "bytes") if k in message}})
 
 
-@pytest.fixture
-async def sandbox(doors: Doors) -> str:
-    return str((await doors.create())["sandboxID"])
-
-
 async def test_messages_pass_both_ways_with_the_chosen_subprotocol(doors: Doors, sandbox: str) -> None:
     echo = Echo()
     async with service(echo) as port, aiohttp.ClientSession() as client:

@@ -326,8 +326,6 @@ async def _node(
         await network.close()
         for runtime in runtimes.values():
             await runtime.close()
-        for runtime in runtimes.values():
-            await runtime.close()
 
 
 @contextlib.asynccontextmanager

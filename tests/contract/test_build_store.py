@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.databases import KINDS, nothing_in
+from tests.rows import a_row
 
 from sandlot.engine.errors import Conflict
 from sandlot.engine.model import (
@@ -134,18 +135,4 @@ async def test_a_sandbox_finds_the_build_that_it_was_made_from(database: Databas
 
 
 def a_sandbox(build_id: str | None) -> Sandbox:
-    return Sandbox(
-        id="i1",
-        team_id="another team's",
-        template_id="t1",
-        template_name="app",
-        state=State.PAUSED,
-        runtime="gvisor",
-        node="local",
-        resources=Resources(),
-        created_at=NOW,
-        started_at=NOW,
-        end_at=NOW,
-        envd_version="",
-        build_id=build_id,
-    )
+    return a_row(team_id="another team's", template_id="t1", state=State.PAUSED, build_id=build_id)

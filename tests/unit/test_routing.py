@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import a_row
 
 from sandlot.engine.errors import InvalidRequest
-from sandlot.engine.model import ENVD_PORT, Resources, Sandbox, State
+from sandlot.engine.model import ENVD_PORT, Sandbox, State
 from sandlot.engine.routing import Routes, Target, is_internal, parse_target, signature, signed_by
 
 ID = "i0123456789abcdefghij"
@@ -100,23 +99,7 @@ def test_signatures_are_those_of_the_sdk() -> None:
 
 
 def sandbox(number: int, **changes: object) -> Sandbox:
-    now = datetime(2030, 1, 1, tzinfo=UTC)
-    made = Sandbox(
-        id=f"i{number:020}",
-        team_id="t",
-        template_id="base",
-        template_name="base",
-        state=State.RUNNING,
-        runtime="fake",
-        node="local",
-        resources=Resources(),
-        created_at=now,
-        started_at=now,
-        end_at=now,
-        envd_version="0.6.13",
-        envd_token=f"token-{number}",
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return a_row(**{"id": f"i{number:020}", "envd_token": f"token-{number}", **changes})
 
 
 def test_a_signature_belongs_to_one_sandbox_and_an_unsecured_one_has_none() -> None:

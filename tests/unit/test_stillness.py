@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
+from tests.rows import a_row
 
 from sandlot.engine.errors import MachineFailed, NotFound
-from sandlot.engine.model import Resources, Sandbox, State
+from sandlot.engine.model import Sandbox, State
 from sandlot.engine.stillness import LONGEST_S, Stillness
 
 ID = "i1"
 
 
 def running_sandbox(sandbox_id: str) -> Sandbox:
-    at = datetime(2030, 1, 1, tzinfo=UTC)
-    return Sandbox(
-        id=sandbox_id,
-        team_id="t",
-        template_id="base",
-        template_name="base",
-        state=State.RUNNING,
-        runtime="fake",
-        node="local",
-        resources=Resources(),
-        created_at=at,
-        started_at=at,
-        end_at=at,
-        envd_version="0",
-    )
+    return a_row(id=sandbox_id)
 
 
 class Machines:

@@ -34,6 +34,7 @@ ADAPTERS = {
     "machine_records",
     "machine_starts",
     "pool",
+    "seeds",
     "runtimes",
     "network",
     "images",

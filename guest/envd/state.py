@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from _operator import _compare_digest as compare_digest  # what hmac exports, without importing OpenSSL
 
-from envd import logs
+from envd import hostname, logs
 from envd.codecs import Undecodable, parse_json
 from envd.users import User, Users
 
@@ -47,6 +47,7 @@ class State:
         if variables is not None:
             self._user_env = variables
         self._own_env.update({name: value for name, value in own.items() if value})
+        hostname.take(own["E2B_SANDBOX_ID"])
         self._write_marks()
         self._reseed()
 

@@ -55,6 +55,7 @@ from sandlot.engine.reconcile import Reconciler
 from sandlot.engine.request import Limits, new_sandbox_id
 from sandlot.engine.routing import Routes
 from sandlot.engine.runtimes import RUNTIMES
+from sandlot.engine.seeds import Seeds
 from sandlot.engine.stillness import Stillness
 from sandlot.engine.store import Database, SqlAccess, SqlBuilds, SqlSandboxes, SqlTags, SqlTemplates
 from sandlot.engine.suspension import Suspension
@@ -116,6 +117,7 @@ class _Engine:
     first_use: FirstUse
     stillness: Stillness
     pool: Pool
+    seeds: Seeds
 
 
 @contextlib.asynccontextmanager
@@ -155,7 +157,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
 
         history = MetricsHistory(lambda sandbox: node.usage(sandbox.id), running)
         numbers = telemetry.Telemetry()
-        numbers.watch_pool(node.pool.numbers)
+        numbers.watch_starts(node.pool.numbers, lambda: node.seeds.used)
 
         async def by_state() -> Mapping[str, int]:
             return {state.value: await sandboxes.count(states=[state]) for state in State if state is not State.ENDED}
@@ -240,6 +242,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             housekeeping=housekeeping,
             first_use=first_use,
             pool=node.pool,
+            seeds=node.seeds,
             stillness=node.stillness,
         )
 
@@ -316,6 +319,7 @@ async def _node(
         checkpoint_limit_bytes=settings.checkpoint_disk_gb << 30,
         keep_logs=timedelta(hours=settings.keep_ended_hours),
         idle_freeze_s=settings.idle_freeze_s,
+        most_seeds=settings.seeds,
         standby=Standby(size=settings.pool_size, memory_bytes=settings.pool_memory_mb << 20, make_id=new_sandbox_id),
     )
     try:
@@ -353,7 +357,7 @@ async def _builder(
         sandboxes=sandboxes,
         clock=now,
         discard=node.discard,
-        changed=node.pool.drain,
+        changed=node.template_changed,
     )
     builder = Builder(
         templates=templates,
@@ -486,6 +490,7 @@ async def _listen(settings: Settings, engine: _Engine, platform: Together) -> No
         asyncio.create_task(engine.housekeeping.run()),
         asyncio.create_task(engine.stillness.run()),
         asyncio.create_task(engine.pool.run()),
+        asyncio.create_task(engine.seeds.run(engine.pool.quiet)),
         asyncio.create_task(platform.run()),
     ]
     for loop in loops:

@@ -81,6 +81,15 @@ class Settings(BaseSettings):
         ge=0,
         description="Most memory that sandboxes kept ready may take, in MiB; they go when the host runs short.",
     )
+    seeds: int = Field(
+        16,
+        ge=0,
+        le=1000,
+        description=(
+            "States of freshly booted gVisor sandboxes kept on disk, one for each template in use, so that the next ones need not "
+            "boot; about 10 MB each. 0: none."
+        ),
+    )
     checkpoint_disk_gb: int = Field(
         50, ge=1, description="Most disk that states of paused sandboxes and snapshots may use, in GiB."
     )

@@ -136,9 +136,9 @@ class Telemetry:
             "sandlot_edge_refused", "Requests that the edge answered itself.", ["status"], registry=registry
         )
 
-    def watch_pool(self, look: Callable[[], tuple[Mapping[str, int], int, int]]) -> None:
-        """Have the numbers of the pool among the others: machines ready by runtime, hits, misses."""
-        self.registry.register(_PoolNumbers(look))
+    def watch_starts(self, pool: Callable[[], tuple[Mapping[str, int], int, int]], seeded: Callable[[], int]) -> None:
+        """Have among the others how machines begin: ready in the pool by runtime, its hits and misses, and from seeds."""
+        self.registry.register(_Starts(pool, seeded))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         self.requests.labels(method, route, str(status)).inc()
@@ -161,20 +161,23 @@ class Telemetry:
         return generate_latest(self.registry)
 
 
-class _PoolNumbers(Collector):
+class _Starts(Collector):
     """Numbers that are read when somebody asks."""
 
-    def __init__(self, look: Callable[[], tuple[Mapping[str, int], int, int]]) -> None:
-        self._look = look
+    def __init__(self, pool: Callable[[], tuple[Mapping[str, int], int, int]], seeded: Callable[[], int]) -> None:
+        self._pool, self._seeded = pool, seeded
 
     def collect(self) -> Iterable[Metric]:
-        ready, hits, misses = self._look()
+        ready, hits, misses = self._pool()
         gauge = GaugeMetricFamily("sandlot_pool_ready", "Sandboxes that stand ready, by runtime.", labels=["runtime"])
         for runtime, count in ready.items():
             gauge.add_metric([runtime], count)
         yield gauge
         yield CounterMetricFamily("sandlot_pool_hits", "Creates that were given a sandbox that stood ready.", hits)
         yield CounterMetricFamily("sandlot_pool_misses", "Creates that had to start one.", misses)
+        yield CounterMetricFamily(
+            "sandlot_seeded", "Sandboxes that began with the saved state of a booted one.", self._seeded()
+        )
 
 
 Message = MutableMapping[str, Any]

@@ -142,6 +142,16 @@ class TestSandboxes:
         assert found.end_at == NOW
         assert found.end_at.utcoffset() == timedelta(0)
 
+    async def test_one_too_many_is_not_added_and_only_the_states_that_count_are_counted(
+        self, sandboxes: SqlSandboxes
+    ) -> None:
+        holding = (State.CREATING, State.RUNNING)
+        await sandboxes.add(a_sandbox("i1", state=State.RUNNING))
+        await sandboxes.add(a_sandbox("i2", state=State.PAUSED))
+        assert await sandboxes.add(a_sandbox("i3", state=State.CREATING), most=2, counting=holding)
+        assert not await sandboxes.add(a_sandbox("i4"), most=2, counting=holding)
+        assert await sandboxes.get("i4") is None and await sandboxes.count() == 3
+
     async def test_a_taken_id_is_a_conflict(self, sandboxes: SqlSandboxes) -> None:
         await sandboxes.add(a_sandbox())
         with pytest.raises(Conflict):
@@ -190,7 +200,7 @@ class TestSandboxes:
     async def test_of_many_adds_with_one_key_at_once_one_wins(self, sandboxes: SqlSandboxes) -> None:
         adds = (sandboxes.add(a_sandbox(f"i{n}", idempotency_key="k")) for n in range(20))
         results = await asyncio.gather(*adds, return_exceptions=True)
-        assert results.count(None) == 1
+        assert results.count(True) == 1
         assert sum(isinstance(result, Conflict) for result in results) == 19
 
     async def test_metadata_filters_need_every_pair_and_take_any_name(self, sandboxes: SqlSandboxes) -> None:

@@ -118,9 +118,8 @@ class Crashes:
             snapshots = {
                 row["snapshotID"].rpartition("/")[2].partition(":")[0] for row in client.get("/snapshots").json()
             }
-        names = {
-            path.name for path in (self.server.data_dir / "checkpoints").iterdir() if not path.name.startswith(".")
-        }
+        kept = (path.name for path in (self.server.data_dir / "checkpoints").iterdir())
+        names = {name for name in kept if not name.startswith((".", "seed-"))}
         paused = {each.sandbox.sandbox_id for each in self.subjects}
         assert names <= snapshots | paused, f"nobody has {names - snapshots - paused}"
 

@@ -28,7 +28,7 @@ echo "$E2B_SANDBOX_ID $E2B_TEMPLATE_ID"; cat /run/e2b/.E2B_SANDBOX_ID; echo
 date +%s; head -c 16 /dev/urandom | od -An -tx1 | tr -d ' '
 """
 PROCESSES = "cat /proc/[0-9]*/comm"
-LEFTOVERS = "find / -xdev -newer /etc/hostname -type f -not -path '/proc/*' -not -path '/sys/*' -not -path '/run/e2b/*' 2>/dev/null | sort"
+LEFTOVERS = "find / -xdev -newer /etc/debian_version -type f -not -path '/proc/*' -not -path '/sys/*' -not -path '/run/e2b/*' 2>/dev/null | sort"
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -97,6 +98,18 @@ class Checkpoints:
 
     def names(self) -> set[str]:
         return {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
+
+    def touch(self, name: str) -> None:
+        """It is of use now."""
+        with contextlib.suppress(OSError):
+            os.utime(self._directory / name)
+
+    def used_at(self, name: str) -> float:
+        """When it was last of use, or written."""
+        try:
+            return (self._directory / name).stat().st_mtime
+        except OSError:
+            return 0
 
     def used_bytes(self) -> int:
         return sum(found.size_bytes for found in self.all().values())

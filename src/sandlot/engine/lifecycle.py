@@ -252,20 +252,20 @@ class Lifecycle:
                 earlier = await self._sandboxes.by_idempotency_key(row.team_id, row.idempotency_key)
                 if earlier is not None:
                     raise _KeyInUse(earlier)
-            await self._check_room()
-            await self._sandboxes.add(row)
+            if not await self._sandboxes.add(row, most=self._limits.max_sandboxes, counting=HOLDING):
+                raise self._full()
 
-    async def _check_room(self) -> None:
-        if await self._sandboxes.count(states=HOLDING) >= self._limits.max_sandboxes:
-            raise NoCapacity(
-                f"this server runs at most {self._limits.max_sandboxes} sandboxes at once; kill one, "
-                "or raise SANDLOT_MAX_SANDBOXES"
-            )
+    def _full(self) -> NoCapacity:
+        return NoCapacity(
+            f"this server runs at most {self._limits.max_sandboxes} sandboxes at once; kill one, "
+            "or raise SANDLOT_MAX_SANDBOXES"
+        )
 
     async def readmit(self, paused: Sandbox) -> Sandbox:
         """The row of a paused sandbox on its way back, if there is room."""
         async with self._admission:
-            await self._check_room()
+            if await self._sandboxes.count(states=HOLDING) >= self._limits.max_sandboxes:
+                raise self._full()
             return await self.rows.swap(paused, replace(paused, state=State.RESUMING))
 
     async def _abandon(self, row: Sandbox, reason: str) -> None:

@@ -45,13 +45,13 @@ def begun(values: Mapping[str, Any]) -> Begun:
     )
 
 
-def note_warm_up(directory: Path, window: Window) -> None:
-    """Write down when the machine was warmed up, which nobody is to read about."""
-    write(directory, {**read(directory), "warmed": [moment.isoformat() for moment in window]})
+def hide(record: Mapping[str, Any], window: Window) -> dict[str, Any]:
+    """The record, with a time added in which the machine was nobody's: its log is silent about that."""
+    return {**record, "hidden": [moment.isoformat() for moment in window]}
 
 
-def warm_up(record: Mapping[str, Any]) -> Window | None:
-    moments = record.get("warmed")
+def hidden(record: Mapping[str, Any]) -> Window | None:
+    moments = record.get("hidden")
     return (datetime.fromisoformat(moments[0]), datetime.fromisoformat(moments[1])) if moments else None
 
 

@@ -21,6 +21,7 @@ from sandlot.engine.ports import Capturing, Network, Runtime
 from sandlot.engine.spans import span
 
 WARM_UP_S = 10.0
+EVER = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Started:
     instance: Instance
     begun: records.Begun
     held_token: str | None  # what its daemon believes; it takes a new identity only from who knows this
+    hidden: records.Window | None = None  # when it was nobody's
 
 
 class Starts:
@@ -58,11 +60,12 @@ class Starts:
         self._layers_dir, self._guest, self._network, self._envd = layers_dir, guest, network, envd
         self._commands, self._checkpoints = commands, checkpoints
 
-    async def begin(self, runtime: Runtime, new: NewMachine, directory: Path) -> Started:
+    async def begin(self, runtime: Runtime, new: NewMachine, directory: Path, *, seed: str | None = None) -> Started:
+        """Start it: from a state of its own, from a seed, or by booting."""
         records.write(directory, {"runtime": new.runtime})
         with span("slot"):
             slot = await self._network.acquire(new.sandbox_id, new.network)
-        spec, held_token = await asyncio.to_thread(self._plan, runtime, new, directory, slot)
+        spec, held_token = await asyncio.to_thread(self._plan, runtime, new, directory, slot, seed)
         with span("runtime"):
             instance = await runtime.start(spec)
         begun = records.Begun(
@@ -78,9 +81,10 @@ class Starts:
             "instance": dict(instance.state),
             "begun": asdict(begun),
         }
-        records.write(directory, record)
+        hidden = (EVER, datetime.now(UTC)) if seed is not None else None
+        records.write(directory, records.hide(record, hidden) if hidden else record)
         machine = records.machine(new.sandbox_id, runtime, record)
-        return Started(machine=machine, instance=instance, begun=begun, held_token=held_token)
+        return Started(machine=machine, instance=instance, begun=begun, held_token=held_token, hidden=hidden)
 
     async def settle_in(self, runtime: Runtime, new: NewMachine, started: Started) -> None:
         """Tell the daemon who it is, and run what the template starts by itself."""
@@ -96,7 +100,8 @@ class Starts:
 
         The answer says when that was: the sandbox's log has nothing to tell of it.
         """
-        began = datetime.now(UTC) - timedelta(milliseconds=2)  # the daemon's stamps have no more than milliseconds
+        # The daemon's stamps have no more than milliseconds.
+        began = started.hidden[0] if started.hidden else datetime.now(UTC) - timedelta(milliseconds=2)
         if self._commands is not None:
             line = startup.command(new.template.default_user, None, {}, "true")
             with contextlib.suppress(EngineError):  # an image without bash, say: whoever gets it is told by the daemon
@@ -105,7 +110,9 @@ class Starts:
                 )
         return began, datetime.now(UTC)
 
-    def _plan(self, runtime: Runtime, new: NewMachine, directory: Path, slot: Slot) -> tuple[MachineSpec, str | None]:
+    def _plan(
+        self, runtime: Runtime, new: NewMachine, directory: Path, slot: Slot, seed: str | None
+    ) -> tuple[MachineSpec, str | None]:
         """What to start, and the token that the daemon in a saved state holds."""
         fresh = MachineSpec(
             sandbox_id=new.sandbox_id,
@@ -119,9 +126,10 @@ class Starts:
             env=self._guest.env,
             boot_id=str(uuid.uuid4()),
         )
-        if new.checkpoint is None:
+        name = new.checkpoint or seed
+        if name is None:
             return fresh, None
-        saved, state = self._checkpoints.open(new.checkpoint)
+        saved, state = self._checkpoints.open(name)
         if saved.runtime != runtime.name:
             raise InvalidRequest(f"the saved state {saved.name} is of runtime {saved.runtime!r}, not {runtime.name!r}")
         remembers = captures_memory(runtime)

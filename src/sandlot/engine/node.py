@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from sandlot.engine.model import (
 )
 from sandlot.engine.pool import Plan, Pool
 from sandlot.engine.ports import Capturing, Freezing, Layering, Network, Runtime, Telling
+from sandlot.engine.seeds import Seeds, is_seed
 from sandlot.engine.spans import span
 from sandlot.engine.stillness import Stillness
 
@@ -53,7 +55,7 @@ class _Live:
     token: str | None
     watcher: asyncio.Task[None]
     begun: records.Begun
-    warmed: records.Window | None = None
+    hidden: records.Window | None = None
 
 
 class LocalNode:
@@ -73,6 +75,7 @@ class LocalNode:
         checkpoint_limit_bytes: int = 1 << 40,
         keep_logs: timedelta = timedelta(hours=24),
         standby: Plan = Plan(),  # noqa: B008
+        most_seeds: int = 0,
         starts_at_once: int = 2 * (os.cpu_count() or 2),
         idle_freeze_s: float = 0,
     ) -> None:
@@ -98,6 +101,15 @@ class LocalNode:
         self._taken_dir = data_dir / "taken"
         self._keep_logs = keep_logs
         self.pool = Pool(prepare=self._prepare, discard=self._discard, plan=standby)
+        self.seeds = Seeds(
+            checkpoints=self._checkpoints,
+            guest=guest.directory.name,
+            layers_dir=layers_dir,
+            sow=self._sow,
+            most=most_seeds,
+        )
+        self._make_id = standby.make_id
+        self._sowing: set[str] = set()
         self._live: dict[str, _Live] = {}
         self._acts: dict[str, tuple[asyncio.Lock, int]] = {}
         self._starts = asyncio.Semaphore(starts_at_once)
@@ -117,7 +129,8 @@ class LocalNode:
             if machine is not None:
                 return machine
             async with self._starts, self._whole(new.sandbox_id):
-                return await self._start_somehow(runtime, new)
+                started = await self._start_somehow(runtime, new)
+                return self._watched(runtime, started, new.envd_token).machine
 
     @contextlib.asynccontextmanager
     async def _whole(self, sandbox_id: str) -> AsyncIterator[None]:
@@ -129,29 +142,49 @@ class LocalNode:
                 await processes.to_the_end(self._undo(sandbox_id))
                 raise
 
-    async def _start_somehow(self, runtime: Runtime, new: NewMachine) -> Machine:
-        """With the saved state of the template; where that is no good any more, by booting and starting its command again."""
+    async def _start_somehow(self, runtime: Runtime, new: NewMachine) -> Started:
+        """A machine that knows who it is: from the template's saved state or a seed, and where that is no good by booting."""
+        seed = await self._seed(runtime, new)
         try:
-            return await self._start(runtime, new)
+            return await self._start(runtime, new, seed)
         except (StateUnusable, MachineFailed) as error:
-            if not boots_too(new):
+            if seed is None and not boots_too(new):
                 raise
             log.warning(
-                "sandbox %s boots, because the saved state of template %s cannot be used; build it again: %s",
+                "sandbox %s boots, because the saved state of template %s cannot be used: %s",
                 *(new.sandbox_id, new.template.name, error),
             )
         await processes.to_the_end(self._undo(new.sandbox_id))
+        if seed is not None:
+            await self.seeds.spoiled(seed)
         return await self._start(runtime, replace(new, checkpoint=None))
 
-    async def _start(self, runtime: Runtime, new: NewMachine) -> Machine:
-        started = await self._begin(runtime, new)
-        await self._machine_starts.settle_in(runtime, new, started)
-        return self._watched(runtime, started, new.envd_token).machine
+    async def _seed(self, runtime: Runtime, new: NewMachine) -> str | None:
+        if not isinstance(runtime, Capturing) or not runtime.captures_memory:
+            return None
+        return self.seeds.find(new, await runtime.program())
 
-    async def _begin(self, runtime: Runtime, new: NewMachine) -> Started:
+    async def _start(self, runtime: Runtime, new: NewMachine, seed: str | None = None) -> Started:
         directory = self._directory(new.sandbox_id)
         directory.mkdir(mode=0o700)
-        return await self._machine_starts.begin(runtime, new, directory)
+        started = await self._machine_starts.begin(runtime, new, directory, seed=seed)
+        await self._machine_starts.settle_in(runtime, new, started)
+        return started
+
+    async def _sow(self, like: NewMachine, name: str) -> None:
+        """Boot a machine that nobody asked for, and keep its state as a seed."""
+        new = replace(like, sandbox_id=self._make_id(), envd_token=secrets.token_hex(32))
+        runtime = self._runtime(new.runtime)
+        self._sowing.add(new.sandbox_id)
+        try:
+            async with self._starts, self._whole(new.sandbox_id):
+                started = await self._start(runtime, new)
+                await self._machine_starts.warm_up(new, started)
+                live = self._watched(runtime, started, new.envd_token)
+                await self._capture(runtime, live, name, PauseMode.FULL, final=True)
+                await processes.to_the_end(self._undo(new.sandbox_id))
+        finally:
+            self._sowing.discard(new.sandbox_id)
 
     def _watched(self, runtime: Runtime, started: Started, token: str | None) -> _Live:
         live = self._live[started.instance.sandbox_id] = _Live(
@@ -160,6 +193,7 @@ class LocalNode:
             token=token,
             watcher=self._watch(runtime, started.instance),
             begun=started.begun,
+            hidden=started.hidden,
         )
         return live
 
@@ -177,11 +211,11 @@ class LocalNode:
         if not isinstance(runtime, Freezing):
             raise InvalidRequest(f"machines of runtime {runtime.name!r} cannot be held still")
         async with self._starts, self._whole(new.sandbox_id):
-            started = await self._begin(runtime, new)
-            await self._machine_starts.settle_in(runtime, new, started)
-            warmed = await self._machine_starts.warm_up(new, started)
-            records.note_warm_up(self._directory(new.sandbox_id), warmed)
-            self._watched(runtime, started, new.envd_token).warmed = warmed
+            started = await self._start_somehow(runtime, new)
+            hidden = await self._machine_starts.warm_up(new, started)
+            directory = self._directory(new.sandbox_id)
+            records.write(directory, records.hide(records.read(directory), hidden))
+            self._watched(runtime, started, new.envd_token).hidden = hidden
             await runtime.freeze(started.instance)
             return (await runtime.usage(started.instance)).mem_used
 
@@ -214,6 +248,11 @@ class LocalNode:
         live.token = new.envd_token
         return live.machine
 
+    async def template_changed(self, template_id: str) -> None:
+        """The template is gone, or is another one now: what was prepared for it goes."""
+        await self.seeds.forget(template_id)
+        await self.pool.drain(template_id)
+
     async def _discard(self, sandbox_id: str) -> None:
         async with self._alone(sandbox_id):
             await processes.to_the_end(self._undo(sandbox_id))
@@ -242,7 +281,7 @@ class LocalNode:
                 token=token,
                 watcher=self._watch(runtime, instance),
                 begun=records.begun(record["begun"]),
-                warmed=records.warm_up(record),
+                hidden=records.hidden(record),
             )
         return live
 
@@ -276,7 +315,7 @@ class LocalNode:
     def _watch(self, runtime: Runtime, instance: Instance) -> asyncio.Task[None]:
         async def watch() -> None:
             ended = await runtime.wait(instance)
-            if self.pool.lost(instance.sandbox_id):
+            if self.pool.lost(instance.sandbox_id) or instance.sandbox_id in self._sowing:
                 return
             log.warning("machine of sandbox %s ended by itself: %s", instance.sandbox_id, ended.reason)
             for callback in self._callbacks:
@@ -334,7 +373,8 @@ class LocalNode:
         """Layers that machines and saved states of this host need."""
         written = [records.read(path) for path in self._sandboxes_dir.iterdir()]
         found = {layer for record in written for layer in record.get("begun", {}).get("layers", ())}
-        return found | {layer for each in (await self.checkpoints()).values() for layer in each.layers}
+        saved = [each for name, each in (await self.checkpoints()).items() if not is_seed(name)]
+        return found | {layer for each in saved for layer in each.layers}
 
     async def take_files(self, sandbox_id: str, take: Callable[[Path], Awaitable[None]]) -> None:
         """End a machine, and hand out what it wrote as a directory in the form of a layer. The machine is gone after it."""
@@ -426,7 +466,7 @@ class LocalNode:
         found: list[Machine] = []
         for runtime in self._runtimes.values():
             for instance in await runtime.instances():
-                if instance.sandbox_id in self.pool.ids() or not await runtime.alive(instance):
+                if instance.sandbox_id in self._nobodys() or not await runtime.alive(instance):
                     continue
                 record = records.read(self._directory(instance.sandbox_id))
                 found.append(records.machine(instance.sandbox_id, runtime, record))
@@ -437,8 +477,8 @@ class LocalNode:
         ids = {path.name for path in self._sandboxes_dir.iterdir()} | set(await self._network.claims())
         for runtime in self._runtimes.values():
             ids |= {instance.sandbox_id for instance in await runtime.instances()}
-        ids |= self._checkpoints.names()
-        ours = self.pool.ids()
+        ids |= {name for name in self._checkpoints.names() if not is_seed(name)}
+        ours = self._nobodys()
         stray = sorted(id for id in ids if id not in keep and id not in self._acts and id not in ours)
         freed = []
         for sandbox_id in stray:
@@ -447,8 +487,13 @@ class LocalNode:
                 freed.append(sandbox_id)
             except EngineError as error:
                 log.error("could not free what is left of sandbox %s: %s", sandbox_id, error)
+        await self.seeds.tidy()
         await asyncio.to_thread(self._forget_unneeded)
         return freed
+
+    def _nobodys(self) -> frozenset[str]:
+        """Machines that have no sandbox, and are to be there."""
+        return self.pool.ids() | self._sowing
 
     def _forget_unneeded(self) -> None:
         """Guest runtimes and programs of earlier versions stay for as long as a machine or a saved state needs them."""
@@ -510,8 +555,8 @@ class LocalNode:
     async def _live_logs(self, live: _Live) -> Sequence[LogEntry]:
         """What the daemon says, and last what the host knows better: which limits the guest ran into."""
         said = await self._envd.logs(live.machine.address, live.token)
-        if live.warmed is not None:
-            first, last = live.warmed
+        if live.hidden is not None:
+            first, last = live.hidden
             said = [entry for entry in said if not first <= entry.at <= last]
         now = datetime.now(UTC)
         return [*said, *(LogEntry(at=now, message=each, level="error") for each in await self._troubles(live))]

@@ -225,7 +225,7 @@ class Pool:
         kind = self._neediest()
         if kind is None:
             return False
-        await self._quiet()
+        await self.quiet()
         shelf = self._shelves.get(kind)
         if shelf is not None and not self._pressed() and await self._has_room(kind, shelf):
             await self._fill(kind, shelf)
@@ -275,7 +275,8 @@ class Pool:
         ]
         return max(short, key=lambda each: each[0])[1] if short else None
 
-    async def _quiet(self) -> None:
+    async def quiet(self) -> None:
+        """Wait until nobody's sandbox starts, nor has just started."""
         while self._starting or (wait_s := self._started_at + QUIET_S - self._now()) > 0:
             if self._starting:
                 await self._calm.wait()

@@ -207,8 +207,11 @@ class Node(Protocol):
 
 
 class SandboxStore(Protocol):
-    async def add(self, sandbox: Sandbox) -> None:
-        """Raises `Conflict` if the id, or the team's idempotency key, is taken."""
+    async def add(self, sandbox: Sandbox, *, most: int | None = None, counting: Collection[State] = ()) -> bool:
+        """False, and nothing is written, if `most` rows are in the states that count.
+
+        Raises `Conflict` if the id, or the team's idempotency key, is taken.
+        """
 
     async def get(self, sandbox_id: str) -> Sandbox | None: ...
 

@@ -150,6 +150,10 @@ class GVisor(OciDriver):
         cgroup = f"{self._parent}/{spec.sandbox_id}"
         config = oci.config(spec, root, guest, cgroup, limits)
         oci.say_boot_id(config, spec, place)
+        # The daemon gives a machine that began with another's memory its own host name. What it starts cannot: a program's
+        # capabilities are those of the bounding set.
+        held = [*oci.CAPABILITIES, "CAP_SYS_ADMIN"]
+        config["process"]["capabilities"] |= dict.fromkeys(("effective", "permitted"), held)
         return config
 
     async def _terminate(self, sandbox_id: str, pidfd: int) -> None:

@@ -20,9 +20,12 @@ class SqlSandboxes:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, sandbox: Sandbox) -> None:
+    async def add(self, sandbox: Sandbox, *, most: int | None = None, counting: Collection[State] = ()) -> bool:
         async with self._database.write(f"add sandbox {sandbox.id!r}") as connection:
+            if most is not None and (await connection.execute(_counted(None, counting))).scalar_one() >= most:
+                return False
             await connection.execute(insert(sandboxes), records.sandbox_row(sandbox))
+        return True
 
     async def get(self, sandbox_id: str) -> Sandbox | None:
         return await self._one(select(sandboxes).where(sandboxes.c.id == sandbox_id))
@@ -73,9 +76,8 @@ class SqlSandboxes:
             return [records.sandbox(row) for row in (await connection.execute(query)).mappings()]
 
     async def count(self, *, team_id: str | None = None, states: Collection[State] | None = None) -> int:
-        query = select(func.count()).select_from(sandboxes).where(*_owned(team_id, states))
         async with self._database.read("count sandboxes") as connection:
-            return (await connection.execute(query)).scalar_one()
+            return (await connection.execute(_counted(team_id, states))).scalar_one()
 
     async def expired(self, now: datetime, limit: int = 100) -> Sequence[Sandbox]:
         query = (
@@ -96,6 +98,10 @@ class SqlSandboxes:
         async with self._database.read("look up a sandbox") as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
             return records.sandbox(row) if row is not None else None
+
+
+def _counted(team_id: str | None, states: Collection[State] | None) -> Select[int]:
+    return select(func.count()).select_from(sandboxes).where(*_owned(team_id, states))
 
 
 def _owned(team_id: str | None, states: Collection[State] | None) -> list[ColumnElement[bool]]:

@@ -143,6 +143,15 @@ def test_a_service_on_loopback_only_is_reached_too(server: Server, service: Sand
         assert client.post("/", content=body).json()["sha256"] == hashlib.sha256(body).hexdigest()
 
 
+def test_localhost_inside_is_also_that_of_ipv6(server: Server, fresh: Fresh) -> None:
+    """Servers of Node that are to listen on `localhost` listen there alone."""
+    sandbox = fresh()
+    sandbox.commands.run("python3 -m http.server 8003 --bind ::1", background=True, timeout=0)
+    sandbox.commands.run("curl -fsS --retry 60 --retry-delay 1 --retry-connrefused http://localhost:8003/", timeout=90)
+    with to_port(server, sandbox, 8003) as client:
+        assert client.get("/").status_code == 200
+
+
 def test_a_closed_port_is_told_from_a_missing_sandbox(server: Server, service: Sandbox) -> None:
     with to_port(server, service, 9) as client:
         answer = client.get("/")

@@ -210,13 +210,13 @@ async def test_a_guest_cannot_fill_the_neighbour_table_of_the_host(slots: Slots)
     assert guest.slot.guest_address in listed and "11.0." not in listed
 
 
-async def test_ipv6_goes_nowhere(slots: Slots) -> None:
+async def test_ipv6_stays_inside(slots: Slots) -> None:
     guest = await guest_with(slots)
 
     def addresses() -> list[str]:
-        return Path("/proc/thread-self/net/if_inet6").read_text().split()
+        return Path("/proc/thread-self/net/if_inet6").read_text().splitlines()
 
-    assert await guest.do(addresses) == []
+    assert {line.split()[-1] for line in await guest.do(addresses)} <= {"lo"}
     frame = bytes.fromhex("025a1d000001025a1d00000286dd") + bytes.fromhex("6000000000083a40") + b"\0" * 40
 
     def send_raw() -> None:

@@ -185,6 +185,7 @@ def _sandbox_setup(place: Place, mtu: int) -> str:
     ]
     return f"""nsenter --net={plan.PINS / place.sandbox} sh -eu <<'SANDBOX'
 {_NO_IPV6}
+{_IPV6_INSIDE}
 echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range
 echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start
 ip -batch - <<'COMMANDS'
@@ -198,6 +199,8 @@ _NO_IPV6 = """if [ -d /proc/sys/net/ipv6 ]; then
   echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
   echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6
 fi"""
+# `localhost` is also ::1 in every image, and programs that try both take the failure of the last for the reason.
+_IPV6_INSIDE = "[ ! -e /proc/sys/net/ipv6/conf/lo ] || echo 0 > /proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
 
 def _check_visible(place: Place) -> None:

@@ -73,6 +73,15 @@ def test_a_build_without_changes_comes_from_the_cache_and_a_change_runs_only_wha
     assert number in changed.all and number not in forced.all
 
 
+def test_more_free_disk_than_sandboxes_get_is_a_wish_that_the_log_answers(build: Build) -> None:
+    modest, greedy = Lines(), Lines()
+    build(Template().from_base_image(), unique("modest"), min_free_disk_mb=64, on_build_logs=modest)
+    build(Template().from_base_image(), unique("greedy"), min_free_disk_mb=1 << 20, on_build_logs=greedy)
+    assert not modest.has("free disk")
+    wish, base = (line for line in greedy.all if "free disk" in line or line.startswith("FROM"))
+    assert wish.startswith("1048576 MiB of free disk were asked for") and base.startswith("FROM")
+
+
 def test_a_failing_step_is_told_with_its_output_and_the_users_own_line(build: Build) -> None:
     lines = Lines()
     template = Template().from_base_image().run_cmd("true")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from sandlot.engine.building.context import Context, chained
-from sandlot.engine.building.journal import Journal
+from sandlot.engine.building.journal import MOST_LINES, Journal
 from sandlot.engine.building.names import DEFAULT_TAG, parse_name, parse_tags
 from sandlot.engine.building.shelf import Shelf
 from sandlot.engine.building.steps import Limits, Steps
@@ -135,7 +135,7 @@ class Builder:
         """Room for a new build of a template, which is made if there is none of that name."""
         reference = parse_name(name)
         wanted = (*((reference.tag,) if reference.tag else ()), *parse_tags(tags, reference.alias))
-        resources = self._resources(cpu_count, memory_mb, free_disk_mb)
+        resources = self._resources(cpu_count, memory_mb)
         template = await self._template(team_id, reference.alias, resources)
         now = self._clock()
         build = Build(
@@ -149,9 +149,18 @@ class Builder:
             updated_at=now,
         )
         await self._builds.put(build)
+        if free_disk_mb is not None and free_disk_mb > resources.disk_mb:
+            await self._tell_of_disk(build, free_disk_mb)
         return template, build
 
-    def _resources(self, cpu_count: int | None, memory_mb: int | None, free_disk_mb: int | None) -> Resources:
+    async def _tell_of_disk(self, build: Build, wanted_mb: int) -> None:
+        """Free disk is a wish, which E2B grants as far as it can."""
+        journal = Journal(build.id, self._builds, self._clock)
+        given = f"sandboxes of this server get {build.resources.disk_mb} MiB (SANDLOT_SANDBOX_DISK_MB)"
+        journal.tell(f"{wanted_mb} MiB of free disk were asked for; {given}", "warn")
+        await journal.flush()
+
+    def _resources(self, cpu_count: int | None, memory_mb: int | None) -> Resources:
         limits = self._limits
         cpus = cpu_count if cpu_count is not None else limits.sandbox.cpu_count
         memory = memory_mb if memory_mb is not None else limits.sandbox.memory_mb
@@ -159,11 +168,6 @@ class Builder:
             raise InvalidRequest(f"cpuCount must be from 1 to {limits.most_cpus}, not {cpus}")
         if not 128 <= memory <= limits.most_memory_mb:
             raise InvalidRequest(f"memoryMB must be from 128 to {limits.most_memory_mb}, not {memory}")
-        disk = free_disk_mb or limits.sandbox.disk_mb
-        if disk > limits.sandbox.disk_mb:
-            raise InvalidRequest(
-                f"sandboxes of this server may write {limits.sandbox.disk_mb} MiB (SANDLOT_SANDBOX_DISK_MB), not {disk}"
-            )
         return replace(limits.sandbox, cpu_count=cpus, memory_mb=memory)
 
     async def _template(self, team_id: str, alias: str, resources: Resources) -> Template:
@@ -190,12 +194,13 @@ class Builder:
     async def start(self, team_id: str, template_id: str, build_id: str, recipe: Recipe) -> None:
         """Begin a build that was requested; it goes on by itself."""
         template = await self.shelf.own(team_id, template_id)
+        told = len(await self._builds.logs(build_id, offset=0, limit=MOST_LINES))  # when it was requested
         build = await self.get(team_id, template_id, build_id)
         if build.status is not BuildStatus.WAITING or build.id in self._active:
             raise Conflict(f"build {build_id} has already been started; request another to build again")
         if len(recipe.steps) > MOST_STEPS:
             raise InvalidRequest(f"a recipe may have {MOST_STEPS} steps, not {len(recipe.steps)}")
-        active = self._active[build.id] = _Active(journal=Journal(build.id, self._builds, self._clock))
+        active = self._active[build.id] = _Active(journal=Journal(build.id, self._builds, self._clock, told))
         building = replace(build, status=BuildStatus.BUILDING, updated_at=self._clock())
         await self._builds.put(building)
         active.task = asyncio.create_task(self._attend(template, building, recipe, active), name=f"build {build.id}")

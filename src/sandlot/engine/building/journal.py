@@ -13,10 +13,10 @@ LINE_LIMIT = 8 << 10
 
 
 class Journal:
-    def __init__(self, build_id: str, store: BuildStore, clock: Clock) -> None:
+    def __init__(self, build_id: str, store: BuildStore, clock: Clock, written: int = 0) -> None:
         self._build_id, self._store, self._clock = build_id, store, clock
         self._pending: list[LogEntry] = []
-        self._written = 0
+        self._written = written  # lines that are in the store already
         self._characters = 0
         self._lock = asyncio.Lock()
 

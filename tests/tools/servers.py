@@ -1,5 +1,6 @@
 """An MCP server of a user's own, for tests: over stdio, or over HTTP on the port that it is given."""
 
+import json
 import os
 import sys
 
@@ -39,6 +40,36 @@ async def flood() -> str:
 async def end() -> str:
     """Ends this server, in the middle of a call."""
     os._exit(3)
+
+
+@server.resource("memo:///today", mime_type="text/markdown")
+async def today() -> str:
+    """What is on for today."""
+    return "# Rest"
+
+
+@server.resource("memo:///picture", mime_type="image/png")
+async def picture() -> bytes:
+    """Nothing to see."""
+    return b"\x89PNG"
+
+
+@server.resource("memo:///of/{day}{?short}")
+async def memo(day: str, short: bool = False) -> str:
+    """What is on for a day."""
+    return f"{day}: work" if not short else f"{day}: w"
+
+
+@server.resource("seen://headers")
+async def seen() -> str:
+    """The headers of whoever reads this."""
+    return json.dumps(get_http_headers(include_all=True))
+
+
+@server.prompt
+async def greet(name: str, style: str = "kindly") -> str:
+    """How to greet somebody."""
+    return f"Greet {name} {style}."
 
 
 if len(sys.argv) > 1:

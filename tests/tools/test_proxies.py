@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from mcp.shared.exceptions import MCPError
 from tests.e2e.server import free_port
 from tests.tools.conftest import Another, Caller, connected, python
 
@@ -90,6 +93,46 @@ async def test_servers_over_stdio_and_http_work_and_broken_ones_are_reported(
             assert await call("web__steps") == await call("calc__steps") == "done"
             assert [message for _, _, message in call.progress] == ["step 0", "step 1", "step 2"] * 2
             assert len(await call("calc__flood")) < 300_000
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_prompts_and_resources_come_under_the_names_of_their_servers(
+    another: Another, remote: str, mode: str
+) -> None:
+    broken = {"command": "/bin/false"}
+    with another() as tools:
+        configure(tools.home, My_calc=stdio(), web={"url": remote}, broken=broken)
+        token = tools.token()
+        async with connected(tools.url, token, mode) as call:
+            await states(call)
+            client = call.client
+            prompts = {one.name: one for one in (await client.list_prompts()).prompts}
+            assert set(prompts) == {"My_calc__greet", "web__greet"}
+            assert [(one.name, one.required) for one in prompts["web__greet"].arguments or ()] == [
+                ("name", True),
+                ("style", False),
+            ]
+            greeting = await client.get_prompt("My_calc__greet", {"name": "Ada"})
+            assert [message.content.text for message in greeting.messages] == ["Greet Ada kindly."]  # type: ignore[union-attr]
+            found = {str(one.uri): one for one in (await client.list_resources()).resources}
+            assert {"my.calc+memo:///today", "web+memo:///picture", "web+seen://headers"} <= set(found)
+            assert found["web+memo:///today"].mime_type == "text/markdown"
+            listed = (await client.list_resource_templates()).resource_templates
+            assert "web+memo:///of/{day}{?short}" in {one.uri_template for one in listed}
+
+            async def read(uri: str) -> Any:
+                (content,) = (await client.read_resource(uri)).contents
+                return content
+
+            assert (await read("my.calc+memo:///today")).text == "# Rest"
+            assert base64.b64decode((await read("my.calc+memo:///picture")).blob) == b"\x89PNG"
+            assert (await read("web+memo:///of/may%20day?short=true")).text == "may day: w"
+            assert token not in (await read("web+seen://headers")).text, "our token is nobody else's"
+            for wrong in ("web+memo:///of", "nobody+memo:///today", "memo:///today"):
+                with pytest.raises(MCPError):
+                    await read(wrong)
+            with pytest.raises(MCPError, match="'broken' is not ready"):
+                await client.get_prompt("broken__greet", {})
 
 
 async def test_the_configuration_can_change_and_a_server_that_ended_is_started_again(another: Another) -> None:

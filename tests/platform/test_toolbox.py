@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,24 +64,30 @@ async def test_a_sandbox_without_tools_is_told_as_such(
     assert refused.value.code == 409
 
 
-async def test_a_sandbox_whose_tools_are_used_is_not_idle(
+async def test_a_sandbox_whose_tools_are_used_is_not_idle_even_after_a_restart(
     tmp_path: Path, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {"idle": "0.0"}
+    said, asked = {"used": "echo 0.0", "unused": "echo 5000.0", "bare": "exit 127"}, Counter[str]()
 
     async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
-        line = f"echo {said['idle']}" if command.endswith(" idle") else "exit 0"
+        name = self._made.wish.metadata["name"]
+        asked[name] += command.endswith(" idle")
+        line = said[name] if command.endswith(" idle") else "exit 0"
         return await plain(self, line, on_output=on_output, **options)  # type: ignore[arg-type]
 
     plain = ScriptedBox.start
     monkeypatch.setattr(ScriptedBox, "start", start)
     async with Served(tmp_path, scripted(idle_pause_s=1), {"scripted": provider}) as served:
         ada = await served.user("ada")
-        used, unused = await ada.create(session_id="used"), await ada.create(session_id="unused")
+        used, unused, bare = [await ada.create(session_id=name, metadata={"name": name}) for name in said]
         await used.tools()
-        await until(lambda: is_paused(unused), 60, what="the pause of the one that nobody uses")
+        await served.restart()
+        for sandbox in (unused, bare):
+            await until(lambda one=sandbox: is_paused(one), 60, what="the pause of one that nobody uses")
+        before = asked["used"]
+        await until(lambda: asked["used"] >= before + 2, 60, what="the next looks at the one that is used")
         assert (await used.status()).status == "running", "its tools say that they are in use"
-        said["idle"] = "a lie"  # what comes from inside is data, and may be anything
+        said["used"] = "echo a lie"  # what comes from inside is data, and may be anything
         await until(lambda: is_paused(used), 60, what="the pause of the one that says nothing useful")
 
 

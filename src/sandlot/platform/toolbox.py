@@ -18,7 +18,6 @@ from sandlot.platform.sessions import Sessions, Target
 PORT, PATH = 6060, "/mcp"
 ASK_S = 30.0
 MOST_WORDS = 500
-MOST_OPENED = 10_000
 NO_SUCH_COMMAND = 127
 
 
@@ -31,7 +30,6 @@ class Tools:
 class Toolbox:
     def __init__(self, *, sessions: Sessions, secret: str) -> None:
         self._sessions, self._secret = sessions, secret.encode()
-        self._opened: dict[str, None] = {}  # sessions whose tools somebody was told about, in the order of that
 
     async def open(self, target: Target) -> Tools:
         """A way to the tools. Raises `Conflict` if the sandbox has none."""
@@ -42,13 +40,13 @@ class Toolbox:
             exit_code, said = await _ask(use.box, use.session, f"admit {digest} --url {shlex.quote(address)}")
             if exit_code:
                 raise _refusal(use.session, exit_code, said)
-            self._remember(use.session.id)
             return Tools(url=f"{address}{PATH}", token=token)
 
     async def unused_s(self, session: Session) -> float | None:
-        """For how long nobody has used the tools, as the sandbox says; None if nobody was told about them."""
-        if session.id not in self._opened:
-            return None
+        """For how long nobody has used the tools, as the sandbox says; None if it has none.
+
+        Only the sandbox knows: who was told the token once uses it past us, and may have been told by an earlier process.
+        """
         try:
             exit_code, said = await _ask(await self._sessions.way_in(session), session, "idle")
             unused_s = float(said)
@@ -60,11 +58,6 @@ class Toolbox:
         """The same for as long as the session lives, and kept nowhere."""
         made = hmac.digest(self._secret, f"tools {session.id}".encode(), "sha256")
         return f"slt_{base64.urlsafe_b64encode(made).decode().rstrip('=')}"
-
-    def _remember(self, session: str) -> None:
-        self._opened[session] = None
-        if len(self._opened) > MOST_OPENED:
-            del self._opened[next(iter(self._opened))]
 
 
 async def _ask(box: Box, session: Session, words: str) -> tuple[int, str]:

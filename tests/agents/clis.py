@@ -102,7 +102,7 @@ def _claude(model: str, path: str, prompt: str, tools: McpServer | None) -> Cli:
             "claude", "-p", prompt, "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
             "--mcp-config", mcp, "--strict-mcp-config",
         ),
-        environment={"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "sk-scripted", "IS_SANDBOX": "1"},
+        environment={"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "sk-scripted"},
         edit=_edit(
             {"tool": "Read", "input": {"file_path": path}},
             {"tool": "Edit", "input": change},
@@ -162,11 +162,7 @@ def _gemini(model: str, path: str, prompt: str, tools: McpServer | None) -> Cli:
     return Cli(
         name="gemini",
         argv=("gemini", "-p", prompt, "--yolo", "--output-format", "stream-json"),
-        environment={
-            "GOOGLE_GEMINI_BASE_URL": model,
-            "GEMINI_API_KEY": "scripted",
-            "GEMINI_CLI_TRUST_WORKSPACE": "true",
-        },
+        environment={"GOOGLE_GEMINI_BASE_URL": model, "GEMINI_API_KEY": "scripted"},
         files={".gemini/settings.json": json.dumps(settings)},
         edit=_edit(
             {"tool": "read_file", "input": {"file_path": path}},

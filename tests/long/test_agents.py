@@ -18,7 +18,7 @@ WORK = "/home/user/work"
 
 @pytest.fixture(scope="module", params=["gvisor", "container"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With the template built as users build it; its layers are kept for the next run."""
+    """With the template built as users build it."""
     with in_pristine(tmp_path_factory, request.param) as server:
         server.cli("template", "build", "--stock", "node", "agent", timeout=1500)
         yield server

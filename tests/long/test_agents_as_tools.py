@@ -40,7 +40,6 @@ def sandbox(server: Server) -> Iterator[Sandbox]:
     """Its variables point every agent at the model inside, as a user's would point them at a real one."""
     agents = [cli(name, MODEL, PATH) for name in NAMES]
     envs = {name: value for agent in agents for name, value in agent.environment.items()}
-    del envs["GEMINI_CLI_TRUST_WORKSPACE"], envs["IS_SANDBOX"]  # the tools know that they are in a sandbox
     sandbox = server.create("agent", timeout=1800, allow_internet_access=False, envs=envs)
     for path, text in [file for agent in agents for file in agent.files.items()]:
         sandbox.files.write(f"/home/user/{path}", text)

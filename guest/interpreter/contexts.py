@@ -145,7 +145,8 @@ class Context:
                     await cell.show(line)
             await cell.end()
             if cell.env:
-                await kernel.run_quietly(self.language.assign({name: self._known.get(name) for name in cell.env}))
+                before = {name: self._known.get(name, kernel.inherited.get(name)) for name in cell.env}
+                await kernel.run_quietly(self.language.assign(before))
         except KernelDied as death:
             name, value = self._ending or explain(death, self.language.name)
             log.warning("%s: %s", name, value)
@@ -179,8 +180,8 @@ class Context:
         found = await self._environment.read(token)
         if found is None:
             return
-        gone = {name: None for name in self._known if name not in found}
-        await kernel.run_quietly(self.language.assign({**found, **gone}))
+        gone = {name: kernel.inherited.get(name) for name in self._known if name not in found}
+        await kernel.run_quietly("\n".join([self.language.assign({**found, **gone}), self.language.awaken]))
         self._known, self._known_for = found, (token,)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -102,6 +102,11 @@ class Kernel:
     def pid(self) -> int | None:
         return self._process.pid
 
+    @property
+    def inherited(self) -> Mapping[str, str]:
+        """The variables it was born with."""
+        return self._process.environment if self.language.inherits else {}
+
     def end_for_memory(self) -> None:
         """With all that it started: one of them may be what fills the memory."""
         self._ended_for_memory = True

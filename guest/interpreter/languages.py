@@ -26,9 +26,13 @@ class Language:
     name: str
     argv: tuple[str, ...]  # of the kernel; `{connection_file}` is put in
     assign: Callable[[Variables], str]  # code that sets and unsets environment variables, and shows nothing
+    inherits: bool = True  # whether these are the variables of its process
     transport: str = "ipc"
     interrupt: Interrupt = "signal"
     setup: str = ""  # code that runs in each new kernel, unseen
+    # Code that runs, unseen, when a kernel finds itself in another sandbox than before: those that began with the same saved
+    # state must not draw the same random numbers.
+    awaken: str = ""
     # Code that shows {token} through each way that output takes. Needed where a kernel may report that a cell is done
     # before everything the cell printed was sent.
     flush: str = ""
@@ -59,6 +63,7 @@ def _python(python: str) -> Language:
         # -P: what lies beside the script is not importable from cells.
         argv=(python, "-P", str(KERNELS / "python_kernel.py"), "-f", "{connection_file}"),
         assign=_assign_python,
+        awaken="exec('import random; random.seed()', {})",
     )
 
 
@@ -67,8 +72,6 @@ def _assign_python(variables: Variables) -> str:
         "import os\n"
         f"os.environ.update({_given(variables)!r})\n"
         f"for name in {_unset(variables)!r}: os.environ.pop(name, None)\n"
-        # A sandbox that began with a saved state must not draw the same numbers as its siblings.
-        "import random; random.seed()\n"
     )
     return f"exec({body!r}, {{}})"
 
@@ -100,6 +103,7 @@ def _deno() -> list[Language]:
             transport="tcp",
             interrupt="never",
             setup=(KERNELS / "javascript_setup.js").read_text(),
+            awaken='globalThis[Symbol.for("interpreter")].reseed();undefined',
             flush='await globalThis[Symbol.for("interpreter")].flush({token});',
             flush_marks=2,
             explain=(deno, "fmt", "--ext", extension, "-"),
@@ -144,6 +148,7 @@ def _java() -> Language | None:
         name="java",
         argv=(program, *options, "-cp", f"{jar}:{KERNELS / 'java'}", "InterpreterJava", "{connection_file}"),
         assign=_assign_java,
+        inherits=False,
         transport="tcp",
         interrupt="message",
         read_error=_read_java_error,

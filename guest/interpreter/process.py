@@ -30,11 +30,12 @@ class KernelProcess:
         self.cwd = cwd
         self.connection_file = state / f"{uuid.uuid4().hex[:12]}.json"
         _write(self.connection_file, _connection(language.transport, self.connection_file))
+        self.environment = {**os.environ, **language.environment}
         argv = [part.replace("{connection_file}", str(self.connection_file)) for part in language.argv]
         self._process = subprocess.Popen(
             argv,
             cwd=cwd,
-            env={**os.environ, **language.environment},
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # and so the leader of a group: what it starts is signalled with it

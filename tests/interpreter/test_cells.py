@@ -63,6 +63,20 @@ def test_a_table_brings_its_data(interpreter: Interpreter) -> None:
     assert "<table" in line["html"]
 
 
+def test_a_table_may_hold_anything(interpreter: Interpreter) -> None:
+    code = """
+import numpy as np, pandas as pd
+class Odd:
+    def tolist(self): raise RuntimeError
+table = pd.DataFrame([[np.array([1.0, np.nan]), {"k": (np.int64(2),)}]], columns=["a", "b"])
+display(table, pd.DataFrame([[1, 2]], columns=["a", "a"]), pd.DataFrame({"o": [Odd()]}))"""
+    lines = interpreter.run(code)
+    vectors, twice, odd = (line for line in lines if line["type"] == "result")
+    assert vectors["data"] == {"a": [[1.0, None]], "b": [{"k": [2]}]}
+    assert twice["data"] == {"a": [2]} and "data" not in odd and "<table" in odd["html"]
+    assert not [line for line in lines if line["type"] in ("stderr", "error")]
+
+
 def test_a_picture_that_is_saved_is_shown(interpreter: Interpreter, context: str, tmp_path: Path) -> None:
     code = f"from PIL import Image\nImage.new('RGB', (2, 2)).save({str(tmp_path / 'x.png')!r})"
     (line,) = [line for line in interpreter.run(code, context_id=context) if line["type"] == "result"]

@@ -79,10 +79,13 @@ def test_pies_have_angles(interpreter: Interpreter, canvas: str) -> None:
 
 
 @pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
-def test_boxes_have_quartiles_and_outliers(interpreter: Interpreter, canvas: str, orientation: str) -> None:
+@pytest.mark.parametrize("options", ["patch_artist=True", "showmeans=True"])
+def test_boxes_have_quartiles_and_outliers(
+    interpreter: Interpreter, canvas: str, orientation: str, options: str
+) -> None:
     code = f"""
 data = [[85, 90, 78, 92, 88], [95, 89, 76, 91, 84, 87], [75, 82, 88, 79, 86]]
-plt.boxplot(data, tick_labels=['A', 'B', 'C'], patch_artist=True, orientation={orientation!r})"""
+plt.boxplot(data, tick_labels=['A', 'B', 'C'], {options}, orientation={orientation!r})"""
     found = chart(interpreter, canvas, code)
     assert found["type"] == "box_and_whisker"
     assert [tuple(b.values()) for b in found["elements"]] == [
@@ -90,6 +93,35 @@ plt.boxplot(data, tick_labels=['A', 'B', 'C'], patch_artist=True, orientation={o
         ("B", 84, 84.75, 88, 90.5, 95, [76]),
         ("C", 75, 79, 82, 86, 88, []),
     ]
+
+
+def test_a_single_box_may_lie(interpreter: Interpreter, canvas: str) -> None:
+    found = chart(interpreter, canvas, "plt.boxplot([1, 2, 3, 4, 5], tick_labels=['A'], orientation='horizontal')")
+    assert [tuple(b.values()) for b in found["elements"]] == [("A", 1, 2, 3, 4, 5, [])]
+
+
+def test_a_rectangle_is_a_line(interpreter: Interpreter, canvas: str) -> None:
+    found = chart(interpreter, canvas, "plt.plot([0, 1, 1, 0, 0], [0, 0, 1, 1, 0]); plt.axhline(1); plt.axvline(0)")
+    assert (found["type"], len(found["elements"][0]["points"])) == ("line", 5)
+
+
+def test_a_band_around_a_line_is_left_aside(interpreter: Interpreter, canvas: str) -> None:
+    code = "plt.plot([1, 2], [3, 4], label='l'); plt.fill_between([1, 2], [2, 3], [4, 5])"
+    found = chart(interpreter, canvas, code)
+    assert (found["type"], found["elements"]) == ("line", [{"label": "l", "points": [[1.0, 3.0], [2.0, 4.0]]}])
+
+
+def test_time_series_of_pandas_have_dates(interpreter: Interpreter, canvas: str) -> None:
+    code = "import pandas as pd\npd.Series([1, 2], index=pd.date_range('2020-01-31', periods=2), name='s').plot(legend=True)"
+    found = chart(interpreter, canvas, code)
+    assert (found["type"], found["x_scale"]) == ("line", "datetime")
+    assert found["elements"] == [{"label": "s", "points": [["2020-01-31T00:00:00", 1.0], ["2020-02-01T00:00:00", 2.0]]}]
+    assert "2020-02-01T00:00:00" in found["x_ticks"]
+
+
+def test_three_dimensions_are_no_chart(interpreter: Interpreter, canvas: str) -> None:
+    code = "plt.figure().add_subplot(projection='3d').scatter([1], [2], [3])"
+    assert chart(interpreter, canvas, code)["type"] == "unknown"
 
 
 def test_several_axes_are_a_superchart(interpreter: Interpreter, canvas: str) -> None:

@@ -103,6 +103,27 @@ def test_variables_of_one_call_last_for_that_call(interpreter: Interpreter, lang
     assert interpreter.printed(show(language, "PLAIN"), language=language) == "sandbox\n"
 
 
+@pytest.mark.parametrize("language", sorted(SHOW))
+def test_variables_the_kernel_was_born_with_come_back_after_a_call(interpreter: Interpreter, language: str) -> None:
+    assert interpreter.printed(show(language, "HOME"), language=language, env_vars={"HOME": "/"}) == "/\n"
+    assert interpreter.printed(show(language, "HOME"), language=language) == f"{interpreter.workdir}\n"
+
+
+def test_variables_of_a_call_leave_the_random_numbers_alone(interpreter: Interpreter, context: str) -> None:
+    first = interpreter.value("import random; random.seed(1); random.random()", context_id=context)
+    interpreter.run("random.seed(1)", context_id=context)
+    assert interpreter.value("random.random()", context_id=context, env_vars={"A": "b"}) == first
+
+
+def test_random_numbers_of_javascript_are_spread_evenly(interpreter: Interpreter) -> None:
+    code = """
+    const drawn = Array.from({ length: 100000 }, Math.random), tenths = Array(10).fill(0)
+    for (const number of drawn) tenths[Math.floor(number * 10)]++
+    new Set(drawn).size > 99990 && tenths.length === 10 && tenths.every((count) => Math.abs(count - 10000) < 1000)
+    """
+    assert interpreter.value(code, language="js") == "true"
+
+
 def test_javascript_has_await_imports_and_require_and_prints_in_order(interpreter: Interpreter) -> None:
     code = """
     import { sep } from 'path'

@@ -137,6 +137,17 @@ def test_variables_of_one_call_last_for_that_call(cells: Cells) -> None:
     assert cells.value(code) == "unset"
 
 
+def test_sandboxes_that_began_alike_draw_different_numbers(server: Server) -> None:
+    codes = {"python": "import random; random.random()", "javascript": "Math.random()"}
+    drawn = []
+    for _ in range(2):
+        sandbox = server.create(TEMPLATE, timeout=900)
+        with cells_of(sandbox) as cells:
+            drawn += [cells.value(code, language=language) for language, code in codes.items()]
+        sandbox.kill()
+    assert len(set(drawn)) == 4
+
+
 def test_a_pause_keeps_the_variables_of_contexts(server: Server) -> None:
     sandbox = server.create(TEMPLATE, timeout=900)
     with cells_of(sandbox) as cells:

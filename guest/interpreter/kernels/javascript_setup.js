@@ -1,5 +1,5 @@
 // Runs unseen in every new Deno kernel: gives cells what Node programs expect, sends output in pieces of a sensible size,
-// and gives the server a way to know that all output has arrived.
+// gives the server a way to know that all output has arrived, and random numbers that no other sandbox draws.
 await (async () => {
   const { createRequire } = await import("node:module");
   const { Console } = await import("node:console");
@@ -57,9 +57,35 @@ await (async () => {
   }
   process.stdout.write = writer("stdout");
   process.stderr.write = writer("stderr");
+
+  // Math.random() goes on where a saved state left it, the same in every sandbox that begins with it, and cannot be seeded.
+  // This one can (xoshiro128**).
+  const state = new Uint32Array(4);
+  const reseed = () => {
+    // Deno's own generator asks the system for a new seed after every 64 KiB.
+    for (let i = 0; i < 2; i++) crypto.getRandomValues(new Uint8Array(65536));
+    crypto.getRandomValues(state);
+  };
+  const draw = () => {
+    const product = Math.imul(state[1], 5);
+    const drawn = Math.imul((product << 7) | (product >>> 25), 9);
+    const shifted = state[1] << 9;
+    state[2] ^= state[0];
+    state[3] ^= state[1];
+    state[1] ^= state[2];
+    state[0] ^= state[3];
+    state[2] ^= shifted;
+    state[3] = (state[3] << 11) | (state[3] >>> 21);
+    return drawn;
+  };
+  const { random } = { random: () => ((draw() >>> 5) * 2 ** 26 + (draw() >>> 6)) / 2 ** 53 };
+  Math.random = random;
+  reseed();
+
   globalThis.require ??= createRequire(`${process.cwd()}/`);
   Object.defineProperty(globalThis, Symbol.for("interpreter"), {
     value: {
+      reseed,
       async flush(token) {
         flush(true);
         print.stdout(token);

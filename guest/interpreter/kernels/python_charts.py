@@ -6,12 +6,13 @@ import datetime
 import itertools
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy
 from matplotlib import dates
-from matplotlib.collections import PathCollection
+from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.container import BarContainer
 from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch, Rectangle, Wedge
@@ -41,10 +42,14 @@ def _chart(ax: Any) -> Chart:
 
 
 def _kind(ax: Any) -> str:
-    """Told by what was drawn, leaving texts and straight helper lines aside."""
+    """Told by what was drawn, leaving texts, bands around lines and straight helper lines aside."""
+    if ax.name == "3d":
+        return "unknown"  # no chart has a third axis
     drawn = [artist for artist in ax._children if not isinstance(artist, Text)]
+    if any(isinstance(artist, Line2D) for artist in drawn):
+        drawn = [artist for artist in drawn if not isinstance(artist, PolyCollection)]
     if all(isinstance(artist, Line2D) for artist in drawn):
-        return "line"
+        return "box_and_whisker" if _are_boxes(drawn) else "line"
     if all(isinstance(artist, PathPatch | Line2D) for artist in drawn):
         return "box_and_whisker"
     drawn = [artist for artist in drawn if not (isinstance(artist, Line2D) and _is_straight(artist))]
@@ -63,6 +68,24 @@ def _is_straight(line: Any) -> bool:
     """A horizontal or vertical line between two points: a grid, a threshold, a mean."""
     x, y = line.get_xdata(), line.get_ydata()
     return len(x) == 2 and len(y) == 2 and bool(x[0] == x[1] or y[0] == y[1])
+
+
+def _are_boxes(lines: Sequence[Any]) -> bool:
+    """Boxes can be drawn as lines: each comes with a median and two whiskers, and nothing else is there but dots."""
+    boxes = [line for line in lines if _is_box(line)]
+    straight = [line for line in lines if len(line.get_xdata()) == 2 and _is_straight(line)]
+    dots = [line for line in lines if line.get_linestyle() == "None"]
+    return bool(boxes) and len(straight) >= 3 * len(boxes) and len(boxes + straight + dots) == len(lines)
+
+
+def _is_box(line: Any) -> bool:
+    """A rectangle that ends where it began."""
+    x, y = line.get_xdata(), line.get_ydata()
+    if len(x) != 5 or x[0] != x[4] or y[0] != y[4]:
+        return False
+    return bool(x[1] == x[2] and x[3] == x[4] and y[0] == y[1] and y[2] == y[3]) or bool(
+        y[1] == y[2] and y[3] == y[4] and x[0] == x[1] and x[2] == x[3]
+    )
 
 
 def _title(ax: Any) -> str | None:
@@ -93,6 +116,11 @@ def _points_chart(ax: Any, kind: str, elements: list[Chart]) -> Chart:
     return {**chart, "elements": elements}
 
 
+def _is_of_periods(axis: Any) -> bool:
+    """Pandas counts the days, months, ... of a time series, and notes at the axis which of them."""
+    return getattr(axis, "freq", None) is not None
+
+
 def _is_of_dates(axis: Any) -> bool:
     return isinstance(_converter(axis), dates.DateConverter | dates._SwitchableDateConverter)
 
@@ -103,13 +131,16 @@ def _converter(axis: Any) -> Any:
 
 def _ticks(axis: Any) -> list[Any]:
     ticks = list(axis.get_ticklocs())
+    if _is_of_periods(axis):
+        period = sys.modules["pandas"].Period
+        return [_value(period(ordinal=int(tick), freq=axis.freq)) for tick in ticks]
     if _is_of_dates(axis):
         return [dates.num2date(tick).isoformat() for tick in ticks]
     return [_value(tick) for tick in ticks]
 
 
 def _scale(axis: Any, ticks: Sequence[Any], labels: Sequence[str]) -> str:
-    if _is_of_dates(axis):
+    if _is_of_periods(axis) or _is_of_dates(axis):
         return "datetime"
     scale = str(axis.get_scale())
     if scale != "linear":
@@ -150,6 +181,8 @@ def _value(value: Any) -> Any:
         return str(value.astype("datetime64[s]"))
     if isinstance(value, str):
         return value
+    if hasattr(value, "to_timestamp"):  # a period of pandas
+        return value.to_timestamp().isoformat()
     number = float(value)
     return number if math.isfinite(number) else None
 
@@ -221,20 +254,29 @@ def _clean(number: Any, digits: int = DIGITS) -> float:
 
 
 def _box_and_whisker(ax: Any) -> Chart:
-    boxes = [patch.get_path().vertices for patch in ax.patches]
-    heights = [_clean(box[:, 1].max() - box[:, 1].min()) for box in boxes]
-    widths = [_clean(box[:, 0].max() - box[:, 0].min()) for box in boxes]
-    # Boxes of one plot are equally thick, and seldom equally long.
-    lying = len(set(heights)) == 1 and len(set(widths)) > 1
+    lines = [numpy.column_stack([line.get_xdata(), line.get_ydata()]).astype(float) for line in ax.lines]
+    drawn = [points for line, points in zip(ax.lines, lines, strict=True) if _is_box(line)]
+    boxes = [patch.get_path().vertices for patch in ax.patches] or drawn
+    lying = _are_lying(boxes, lines)
     chart = _flat(ax, "box_and_whisker", swap=lying)
     along, across = (0, 1) if lying else (1, 0)
-    lines = [numpy.column_stack([line.get_xdata(), line.get_ydata()]).astype(float) for line in ax.lines]
     axis = ax.yaxis if lying else ax.xaxis
     labels = [label.get_text() for label in axis.get_ticklabels()]
     for index, box in enumerate(boxes):
         label = labels[index] if index < len(labels) else str(index + 1)
         chart["elements"].append({"label": label, **_quartiles(box, lines, along, across)})
     return chart
+
+
+def _are_lying(boxes: Sequence[Any], lines: Sequence[Any]) -> bool:
+    """Whiskers run along the middle of their box. So may a median, across it; but whiskers are two."""
+    votes = 0
+    for box in boxes:
+        x, y = (box.max(axis=0) + box.min(axis=0)) / 2
+        for line in lines:
+            if len(line) == 2 and not (line[0] == line[1]).all():
+                votes += bool(numpy.allclose(line[:, 1], y)) - bool(numpy.allclose(line[:, 0], x))
+    return votes > 0
 
 
 def _quartiles(box: Any, lines: Sequence[Any], along: int, across: int) -> Chart:
@@ -259,7 +301,7 @@ def _quartiles(box: Any, lines: Sequence[Any], along: int, across: int) -> Chart
             found["min"] = min(found["min"], values[0])
             found["max"] = max(found["max"], values[1])
         elif _is_dots(line, across):
-            found["outliers"] += values
+            found["outliers"] += [value for value in values if not low <= value <= high]  # a mean is a dot as well
     return found
 
 

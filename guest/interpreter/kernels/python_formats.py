@@ -42,7 +42,10 @@ class TableFormatter(BaseFormatter):  # type: ignore[misc]  # untyped library
         table: Any = value
         if table.size > MAX_TABLE_CELLS:
             return None
-        return {str(name): [_plain(item) for item in column] for name, column in table.to_dict(orient="list").items()}
+        try:
+            return {str(name): [_plain(item) for item in column.tolist()] for name, column in table.items()}
+        except Exception:  # cells of a table can be anything; that it is shown matters more than its data
+            return None
 
 
 def _plain(value: Any) -> Any:
@@ -51,12 +54,13 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value != value or type(value).__name__ in ("NAType", "NaTType"):
+    if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "isoformat"):
         return value.isoformat()
-    if hasattr(value, "item"):
-        return _plain(value.item())
+    if hasattr(value, "tolist"):  # numbers and arrays of numpy, whose widest numbers have no other form than their own
+        plain = value.tolist()
+        return str(value) if type(plain) is type(value) else _plain(plain)
     if isinstance(value, list | tuple | set):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

@@ -33,6 +33,8 @@ ADAPTERS = {
     "checkpoints",
     "machine_records",
     "machine_starts",
+    "machines",
+    "saved_states",
     "pool",
     "seeds",
     "runtimes",

@@ -52,6 +52,23 @@ def stays_awake(sandbox: Sandbox, seconds: float = 2.5) -> bool:
     return True
 
 
+def used(server: Server, sandbox: Sandbox) -> dict[str, float]:
+    with server.http() as client:
+        last: dict[str, float] = client.get(f"/sandboxes/{sandbox.sandbox_id}/metrics").json()[-1]
+        return last
+
+
+def test_metrics_of_a_still_sandbox_are_those_of_its_last_use(quick: Server, idle: Sandbox) -> None:
+    until_still(idle)
+    before = used(quick, idle)
+    idle.commands.run("head -c 40000000 /dev/urandom > /dev/shm/big")
+    until_still(idle)
+    after = used(quick, idle)
+    assert after["memUsed"] > before["memUsed"] + 30_000_000
+    assert is_still(idle), "looking does not wake it"
+    assert after["timestampUnix"] >= before["timestampUnix"] and after["cpuUsedPct"] == 0
+
+
 def test_an_idle_sandbox_stands_still_and_answers_as_if_it_had_not(quick: Server, idle: Sandbox) -> None:
     idle.commands.run("echo kept > /tmp/file; true")
     watch = idle.files.watch_dir("/tmp")

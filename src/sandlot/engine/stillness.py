@@ -73,6 +73,11 @@ class Stillness:
         """How many machines are held still."""
         return sum(seen.is_still for seen in self._seen.values())
 
+    def rests_since(self, sandbox_id: str) -> float | None:
+        """When a machine that is held still was last used; None: it runs, or may."""
+        seen = self._seen.get(sandbox_id)
+        return seen.used_at if seen is not None and seen.is_still else None
+
     @contextlib.asynccontextmanager
     async def awake(self, sandbox_id: str) -> AsyncIterator[None]:
         """While inside, the machine runs. One that is not known here was never held still from here."""

@@ -168,7 +168,7 @@ class LocalWorkshop:
             async def take(upper: Path) -> None:
                 await processes.run("cp", "-a", "--reflink=auto", f"{upper}/.", str(target), timeout_s=COPY_TIMEOUT_S)
 
-            await self._node.take_files(machine_id, take)
+            await self._node.states.take_files(machine_id, take)
             shutil.rmtree(target / BUILD_FILES.lstrip("/"), ignore_errors=True)
 
         try:

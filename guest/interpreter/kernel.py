@@ -230,7 +230,8 @@ class Kernel:
             self._process.send_to_group(signal.SIGINT)
 
     def kill(self) -> None:
-        self._process.send(signal.SIGKILL)
+        """With the programs it started: a port that one of them holds is free for the next kernel."""
+        self._process.send_to_group(signal.SIGKILL)
 
     async def stop(self) -> None:
         """Idempotent; nothing of the kernel is left."""

@@ -65,8 +65,8 @@ class KernelProcess:
                 os.killpg(self.pid, number)
 
     def end(self) -> None:
-        """Idempotent, and waits; afterwards neither the process nor its files are there."""
-        self.send(signal.SIGKILL)
+        """Idempotent, and waits; afterwards neither the process, nor what it started in its group, nor its files are there."""
+        self.send_to_group(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_LIMIT_S)
         for left in self.connection_file.parent.glob(f"{self.connection_file.stem}*"):

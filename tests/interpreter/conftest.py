@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -87,6 +88,21 @@ def running(envd: str, workdir: Path, boot: str = "python") -> Iterator[Interpre
             process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def ends(pid: int) -> None:
+    """Wait until the process is gone, or is nothing but a status that nobody has asked for."""
+    deadline = time.monotonic() + 60
+    while not _is_gone(pid):
+        assert time.monotonic() < deadline, f"{pid} lives on"
+        time.sleep(0.05)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.interpreter.conftest import Interpreter
+from tests.interpreter.conftest import Interpreter, ends
 
 
 def test_a_cell_is_a_stream_of_its_number_its_result_and_its_end(interpreter: Interpreter, context: str) -> None:
@@ -173,20 +173,6 @@ def test_kernels_end_with_their_server(another: Callable[[], AbstractContextMana
         pid = int(interpreter.value("import os; os.getpid()"))
         assert Path(f"/proc/{pid}").exists()
     ends(pid)
-
-
-def ends(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while not _is_gone(pid):
-        assert time.monotonic() < deadline, f"{pid} lives on"
-        time.sleep(0.05)
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.mark.parametrize(

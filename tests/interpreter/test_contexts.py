@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.interpreter.conftest import SANDBOX_VARIABLES, Interpreter
+from tests.interpreter.conftest import SANDBOX_VARIABLES, Interpreter, ends
 
 SHOW = {
     "python": "import os; print(os.environ.get({name!r}, 'unset'))",
@@ -44,6 +44,13 @@ def test_a_restarted_context_has_forgotten(interpreter: Interpreter, context: st
     interpreter.run("x = 1", context_id=context)
     assert interpreter.client.post(f"/contexts/{context}/restart").json() is None
     assert interpreter.failure("x", context_id=context)["value"] == "name 'x' is not defined"
+
+
+def test_programs_that_cells_started_end_with_their_kernel(interpreter: Interpreter, context: str) -> None:
+    code = "import subprocess; subprocess.Popen(['sleep', '1000']).pid"
+    pid = int(interpreter.value(code, context_id=context))
+    assert interpreter.client.post(f"/contexts/{context}/restart").status_code == 200
+    ends(pid)
 
 
 def test_a_cell_ends_when_its_context_is_restarted(interpreter: Interpreter, context: str) -> None:

@@ -15,7 +15,7 @@ from tests.fakes import FakeNode
 
 from sandlot.engine.errors import MachineFailed, NoCapacity
 from sandlot.engine.model import NetworkPolicy, NewMachine, Resources, State, Template
-from sandlot.engine.pool import DEMAND_S, KEEP_S, RETRY_S, Plan, Pool
+from sandlot.engine.pool import DEMAND_S, KEEP_S, QUIET_S, RETRY_S, Plan, Pool
 from sandlot.engine.request import Limits, NewSandbox
 
 MB = 1 << 20
@@ -58,6 +58,7 @@ class Host:
         self.removed.append(sandbox_id)
 
     async def settle(self) -> None:
+        self.now += QUIET_S
         for _ in range(200):
             if not await self.pool.step():
                 return
@@ -183,6 +184,7 @@ async def test_a_template_that_changed_has_nothing_in_store() -> None:
 async def test_a_machine_that_is_made_while_its_template_goes_goes_too() -> None:
     host = Host()
     host.pool.take(WISH)
+    host.now += QUIET_S
     step = asyncio.create_task(host.pool.step())
     for _ in range(10):
         await asyncio.sleep(0)
@@ -239,6 +241,7 @@ async def test_nothing_is_made_ready_beside_a_start() -> None:
     host = Host()
     with host.pool.yielding():
         host.pool.take(WISH)
+        host.now += QUIET_S
         step = asyncio.create_task(host.pool.step())
         for _ in range(10):
             await asyncio.sleep(0)
@@ -303,3 +306,15 @@ async def test_forks_never_begin_with_a_machine_of_the_pool(tmp_path: Path) -> N
         node.ready = ["iready"]
         (child,) = await control.suspension.fork(control.team.id, sandbox.id, count=1, timeout_s=60)
         assert getattr(child, "id", None) not in (None, "iready") and node.ready == ["iready"]
+
+
+async def test_nothing_is_made_ready_in_the_moment_after_somebody_asked() -> None:
+    host = Host()
+    host.pool.take(WISH)
+    step = asyncio.create_task(host.pool.step())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not host.pool.ids(), "the one that was asked for is about to start"
+    host.now += QUIET_S
+    await asyncio.wait_for(step, 30)
+    assert host.ready() == 1

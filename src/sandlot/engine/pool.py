@@ -132,7 +132,8 @@ class Pool:
             return None
         kind = Kind.of(wish)
         shelf = self._shelves.setdefault(kind, _Shelf(_blank(wish)))
-        shelf.asked.append(self._now())
+        self._started_at = self._now()  # it is about to: nothing is made ready in the moment before it does
+        shelf.asked.append(self._started_at)
         self._wake.set()
         if not shelf.ready or not _fits(wish):
             self._misses += 1
@@ -276,7 +277,7 @@ class Pool:
         return max(short, key=lambda each: each[0])[1] if short else None
 
     async def quiet(self) -> None:
-        """Wait until nobody's sandbox starts, nor has just started."""
+        """Wait until nobody's sandbox starts, has just started, or was just asked for."""
         while self._starting or (wait_s := self._started_at + QUIET_S - self._now()) > 0:
             if self._starting:
                 await self._calm.wait()

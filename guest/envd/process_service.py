@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from envd.state import State
     from envd.users import User
 
-_SIGNALS = (9, 15)
+_KILL, _TERMINATE = 9, 15
+_KILL_PATIENCE_S = 1.0
 
 
 class ProcessService:
@@ -81,9 +82,11 @@ class ProcessService:
     async def send_signal(self, call: Call, request: Message) -> Message:
         process = self._processes.select(request.get("process", {}))
         number = request.get("signal", 0)
-        if number not in _SIGNALS:
+        if number not in (_KILL, _TERMINATE):
             raise ConnectError("unimplemented", f"invalid signal: {number}: use SIGNAL_SIGTERM or SIGNAL_SIGKILL")
         process.signal(number)
+        if number == _KILL:  # who asked for it may look at once
+            await process.gone(_KILL_PATIENCE_S)
         return {}
 
     async def close_stdin(self, call: Call, request: Message) -> Message:

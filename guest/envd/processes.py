@@ -90,6 +90,7 @@ class Process:
         self._outputs: dict[int, str] = {}
         self._reading = False
         self._status: int | None = None
+        self._gone = asyncio.Event()
         self._cut = False  # its output is no longer waited for: it was told to die
         self._input = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -158,6 +159,7 @@ class Process:
 
     def exited(self, status: int) -> None:
         self._status = status
+        self._gone.set()
         if self._timer is not None and not self._outputs:
             self._timer.cancel()
         self._drop_outputs_if_cut()
@@ -178,6 +180,14 @@ class Process:
             pass
         self._drop_outputs_if_cut()
         self._finish()
+
+    async def gone(self, patience_s: float) -> None:
+        """Wait until its number stands for nothing any more, but no longer than this."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._gone.wait()
+        except TimeoutError:
+            pass  # it sits in the kernel; the signal waits for it there
 
     def _drop_outputs_if_cut(self) -> None:
         if self._status is None or not self._cut:

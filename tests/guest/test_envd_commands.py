@@ -125,6 +125,14 @@ def test_without_stdin_a_reader_ends_at_once_and_input_is_refused(sandbox: Sandb
     assert handle.kill()
 
 
+def test_what_was_killed_is_gone_when_the_kill_returns(sandbox: Sandbox) -> None:
+    for _ in range(10):
+        handle = sandbox.commands.run("sleep 300", background=True)
+        assert handle.kill()
+        with pytest.raises(CommandExitException):
+            sandbox.commands.run(f"kill -0 {handle.pid}")
+
+
 def test_a_kill_is_reported_as_a_signal_and_a_second_one_finds_nothing(sandbox: Sandbox) -> None:
     handle = sandbox.commands.run("sleep 300 | cat", background=True)
     assert handle.kill()

@@ -111,6 +111,11 @@ def test_a_band_around_a_line_is_left_aside(interpreter: Interpreter, canvas: st
     assert (found["type"], found["elements"]) == ("line", [{"label": "l", "points": [[1.0, 3.0], [2.0, 4.0]]}])
 
 
+def test_a_filled_shape_with_helper_lines_is_not_a_line(interpreter: Interpreter, canvas: str) -> None:
+    code = "plt.fill_between([1, 2], [2, 3]); plt.plot([1.5], [1], marker='o'); plt.plot([1, 2], [1, 1])"
+    assert chart(interpreter, canvas, code)["type"] == "unknown"
+
+
 def test_time_series_of_pandas_have_dates(interpreter: Interpreter, canvas: str) -> None:
     code = "import pandas as pd\npd.Series([1, 2], index=pd.date_range('2020-01-31', periods=2), name='s').plot(legend=True)"
     found = chart(interpreter, canvas, code)

@@ -46,7 +46,7 @@ def _kind(ax: Any) -> str:
     if ax.name == "3d":
         return "unknown"  # no chart has a third axis
     drawn = [artist for artist in ax._children if not isinstance(artist, Text)]
-    if any(isinstance(artist, Line2D) for artist in drawn):
+    if any(isinstance(artist, Line2D) and _is_curve(artist) for artist in drawn):
         drawn = [artist for artist in drawn if not isinstance(artist, PolyCollection)]
     if all(isinstance(artist, Line2D) for artist in drawn):
         return "box_and_whisker" if _are_boxes(drawn) else "line"
@@ -68,6 +68,11 @@ def _is_straight(line: Any) -> bool:
     """A horizontal or vertical line between two points: a grid, a threshold, a mean."""
     x, y = line.get_xdata(), line.get_ydata()
     return len(x) == 2 and len(y) == 2 and bool(x[0] == x[1] or y[0] == y[1])
+
+
+def _is_curve(line: Any) -> bool:
+    """More than dots, and than the straight lines within a violin."""
+    return len(line.get_xdata()) > 1 and line.get_linestyle() != "None" and not _is_straight(line)
 
 
 def _are_boxes(lines: Sequence[Any]) -> bool:

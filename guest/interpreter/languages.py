@@ -81,7 +81,6 @@ def _bash(python: str) -> Language:
         name="bash",
         argv=(python, "-P", str(KERNELS / "bash_start.py"), "-f", "{connection_file}"),
         assign=_assign_bash,
-        setup="bind 'set disable-completion on'",  # code is typed in: a tab is a tab
         environment={"TERM": "dumb"},
     )
 

@@ -165,6 +165,14 @@ def test_bash_reports_how_a_cell_ended(interpreter: Interpreter) -> None:
     assert interpreter.failure("(exit 3)", language="bash")["value"] == "3"
 
 
+def test_bash_prints_what_it_was_told(interpreter: Interpreter) -> None:
+    context = interpreter.context(language="bash")
+    interpreter.run("exit", context_id=context)  # the shell that comes after it prints the same
+    printed = interpreter.printed("for i in {1..20000}; do printf '%0101d\\n' $i; done", context_id=context)
+    assert printed == "".join(f"{i:0101}\n" for i in range(1, 20001))
+    interpreter.client.delete(f"/contexts/{context}")
+
+
 @pytest.mark.long
 def test_twenty_contexts_at_once_keep_their_state_apart(interpreter: Interpreter) -> None:
     with ThreadPoolExecutor(20) as pool:

@@ -1,4 +1,4 @@
-"""Starts a Bash kernel that does not pause before every line it types."""
+"""Starts a Bash kernel that does not pause before every line it types, and shows what cells print as they print it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,19 @@ class PromptSpawn(pexpect.spawn):  # type: ignore[misc]  # untyped library
 
 pexpect.spawn = PromptSpawn
 
+# Code is typed in: a tab is a tab. And the terminal adds no carriage returns, some of which the kernel would leave in.
+SETUP = "bind 'set disable-completion on'; stty -onlcr"
+
 if __name__ == "__main__":
     from bash_kernel.kernel import BashKernel
+
+    class PlainBashKernel(BashKernel):  # type: ignore[misc]  # untyped library
+        def _start_bash(self) -> None:
+            super()._start_bash()  # also after a cell that ends bash
+            self.bashwrapper.run_command(SETUP)
 
     spec = importlib.util.spec_from_file_location("_interpreter_kernel", Path(__file__).with_name("python_kernel.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.KernelApp.launch_instance(kernel_class=BashKernel)
+    module.KernelApp.launch_instance(kernel_class=PlainBashKernel)

@@ -186,7 +186,7 @@ async def _engine(settings: Settings, progress: Progress, platform: Together) ->
             ),
             archives=_uploads(settings),
         )
-        builder.on_ready(housekeeping.claim)
+        builder.on_ready(housekeeping.need)
         first_use = FirstUse(settings)
         stack.push_async_callback(first_use.close)
         lifecycle.when_missing(first_use.announce)

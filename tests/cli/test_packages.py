@@ -81,3 +81,8 @@ def test_every_system_can_get_what_a_server_needs() -> None:
         if not need.optional and name not in need.packages
     }
     assert lacking == {("zypper", "/usr/share/keyrings/debian-archive-keyring.gpg")}
+
+
+def test_a_library_is_there_if_it_loads() -> None:
+    assert Need(name="library libc.so.6", why="").is_met()
+    assert not Need(name="library libno-such-thing.so.1", why="").is_met()

@@ -57,7 +57,7 @@ async def test_a_sandbox_that_woke_up_from_anothers_state_wants_a_token_of_its_o
 
 
 async def test_a_caller_may_bring_its_own_token_and_only_its_hash_is_kept(another: Another) -> None:
-    token = secrets.token_urlsafe()
+    token = f"t{secrets.token_urlsafe()}"
     with another() as tools:
         admitted = tools.command("admit", hashlib.sha256(token.encode()).hexdigest(), "--url", "https://6060-x.dev")
         assert admitted.returncode == 0, admitted.stderr

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shlex
 import shutil
 import socket
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 Progress = Callable[[str], None]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -61,7 +63,7 @@ MANAGERS = {
 class Need:
     """One thing the host must have, and the package that brings it."""
 
-    name: str  # the program, or the path, or "name" and a host name that must resolve
+    name: str  # the program, or the path, or "name" and a host name that must resolve, or "library" and one that must load
     why: str
     group: str = "run"
     optional: bool = False
@@ -71,6 +73,8 @@ class Need:
     def is_met(self) -> bool:
         if self.name.startswith("name "):
             return _resolves(self.name.removeprefix("name "))
+        if self.name.startswith("library "):
+            return _loads(self.name.removeprefix("library "))
         if self.name.startswith("/"):
             return Path(self.name).exists() or (self.alternative is not None and found(self.alternative) is not None)
         return any(found(name) for name in (self.name, self.alternative) if name)
@@ -94,11 +98,19 @@ def _resolves(name: str) -> bool:
     return True
 
 
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
 def needs(*groups: str) -> list[Need]:
     table = tomllib.loads(Path(__file__).with_name("packages.toml").read_text())["need"]
     rows = [
         Need(
-            name=row.get("program") or row.get("path") or f"name {row['resolves']}",
+            name=_name(row),
             why=row["why"],
             group=row.get("group", "run"),
             optional=row.get("optional", False),
@@ -108,6 +120,12 @@ def needs(*groups: str) -> list[Need]:
         for row in table
     ]
     return [need for need in rows if need.group in groups]
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    if "library" in row:
+        return f"library {row['library']}"
+    return row.get("program") or row.get("path") or f"name {row['resolves']}"
 
 
 def missing(*groups: str) -> list[Need]:

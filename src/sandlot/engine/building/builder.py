@@ -109,15 +109,15 @@ class Builder:
         self._clock, self._hold, self._settings, self._limits = clock, hold, settings, limits
         self._places = asyncio.Semaphore(limits.at_once)
         self._active: dict[str, _Active] = {}
-        self._on_ready: Callable[[], Awaitable[None]] | None = None
+        self._on_ready: Callable[[Sequence[str]], Awaitable[None]] | None = None
         self._make: Callable[[str, Callable[[str], None]], Awaitable[bool]] | None = None
 
     def when_missing(self, make: Callable[[str, Callable[[str], None]], Awaitable[bool]]) -> None:
         """Have this make a template that is not there, and tell what it does. False: it does not know the template."""
         self._make = make
 
-    def on_ready(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Do this whenever a build is finished, before anybody is told."""
+    def on_ready(self, act: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        """Do this with the layers of every build that is finished, before anybody is told."""
         self._on_ready = act
 
     # Requests
@@ -284,7 +284,7 @@ class Builder:
         await self.shelf.put(template, ready)
         await self._active[build.id].journal.flush()
         if self._on_ready is not None:
-            await self._on_ready()
+            await self._on_ready(content.layers)
         await self._builds.put(replace(ready, status=BuildStatus.READY))
 
     async def _fail(self, build: Build, journal: Journal, step: str | None, message: str) -> None:
@@ -414,7 +414,7 @@ class Builder:
     # The server's own life
 
     async def recover(self) -> int:
-        """Before the first request: end builds that an earlier process was running; how many."""
+        """Before the first request: end builds that an earlier process was running, and what it left; how many."""
         left = await self._builds.query(statuses=[BuildStatus.BUILDING])
         for build in left:
             now = self._clock()
@@ -423,6 +423,7 @@ class Builder:
                     build, status=BuildStatus.ERROR, problem=INTERRUPTED, content=None, updated_at=now, finished_at=now
                 )
             )
+        await self.shelf.tidy()
         return len(left)
 
     async def states(self) -> set[str]:

@@ -56,6 +56,7 @@ class Housekeeping:
     ) -> None:
         self._templates, self._builds, self._node = templates, builds, node
         self._storage, self._archives = storage, archives
+        self._claimed: set[str] = set()
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Delete archives that no build needs any more, and what was never finished, for as long as the server runs."""
@@ -79,11 +80,18 @@ class Housekeeping:
 
     async def claim(self) -> None:
         """Have other instances of the machine know what this one needs."""
-        self._storage.claim(await self.used())
+        self._claimed = await self.used()
+        self._storage.claim(self._claimed)
+
+    async def need(self, layers: Collection[str]) -> None:
+        """The same, for layers that are needed from now on; what was needed before is claimed until the next full look."""
+        if not self._claimed.issuperset(layers):
+            await self.claim()
 
     async def prune(self) -> Mapping[str, int]:
         """Remove layers that no template, sandbox or recent build needs; their sizes."""
-        return await self._storage.prune(await self.used())
+        self._claimed = await self.used()
+        return await self._storage.prune(self._claimed)
 
     async def shares(self, team_id: str) -> Sequence[Share]:
         templates = await self._templates.list(team_id)

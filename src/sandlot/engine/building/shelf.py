@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ class Shelf:
     ) -> None:
         self._templates, self._builds, self._tags, self._sandboxes = templates, builds, tags, sandboxes
         self._clock, self._discard, self._changed = clock, discard, changed
+        self._tagging = asyncio.Lock()
 
     async def own(self, team_id: str, ref: str) -> Template:
         """A template of the team, by name or id. Raises `NotFound`."""
@@ -42,30 +44,47 @@ class Shelf:
     async def put(self, template: Template, build: Build) -> None:
         """A build is finished: give it its tags, and let go of builds that have none left."""
         now = self._clock()
-        await self._tags.assign(
-            [Tag(template_id=template.id, tag=tag, build_id=build.id, created_at=now) for tag in build.tags]
-        )
-        if DEFAULT_TAG in build.tags:
-            await self._make_default(template.id, build)
-        await self._let_go(template.id)
+        async with self._tagging:
+            before = await self._tags.list(template.id)
+            await self._tags.assign(
+                [Tag(template_id=template.id, tag=tag, build_id=build.id, created_at=now) for tag in build.tags]
+            )
+            if DEFAULT_TAG in build.tags:
+                await self._make_default(template.id, build)
+            await self._let_go(template.id, before)
 
     async def _make_default(self, template_id: str, build: Build) -> None:
         current = await self._templates.resolve(build.team_id, template_id)
         if current is not None:
             await self._templates.put(replace(built(current, build), updated_at=self._clock()))
 
-    async def _let_go(self, template_id: str) -> None:
+    async def _let_go(self, template_id: str, before: Sequence[Tag]) -> None:
+        """Tags have moved: empty the builds that had one before and have none now."""
         if self._changed is not None:
             await self._changed(template_id)
         tagged = {tag.build_id for tag in await self._tags.list(template_id)}
-        for build in await self._builds.query(template_id=template_id, statuses=[BuildStatus.READY]):
-            made = build.content
-            if made is None or not made.layers or build.id in tagged:
-                continue
-            # What its sandboxes need to come back from a pause is kept: whose they are, where they start, what they run.
-            await self._builds.put(replace(build, content=replace(made, layers=(), checkpoint=None, node=None)))
-            if made.checkpoint is not None:
-                await self._discard(made.checkpoint)
+        for build_id in {tag.build_id for tag in before} - tagged:
+            build = await self._builds.get(build_id)
+            if build is not None:
+                await self._empty(build)
+
+    async def tidy(self) -> None:
+        """Empty every build without a tag, also those that an earlier process left because it was killed."""
+        tagged: dict[str, set[str]] = {}
+        for build in await self._builds.query(statuses=[BuildStatus.READY]):
+            if build.template_id not in tagged:
+                tagged[build.template_id] = {tag.build_id for tag in await self._tags.list(build.template_id)}
+            if build.id not in tagged[build.template_id]:
+                await self._empty(build)
+
+    async def _empty(self, build: Build) -> None:
+        """What its sandboxes need to come back from a pause is kept: whose they are, where they start, what they run."""
+        made = build.content
+        if made is None or not made.layers:
+            return
+        await self._builds.put(replace(build, content=replace(made, layers=(), checkpoint=None, node=None)))
+        if made.checkpoint is not None:
+            await self._discard(made.checkpoint)
 
     # Tags
 
@@ -91,11 +110,12 @@ class Shelf:
             raise InvalidRequest(
                 "the tag 'default' cannot be removed; build the template again to replace what it means"
             )
-        held = {tag.tag for tag in await self._tags.list(template.id)}
-        if missing := sorted(set(wanted) - held):
-            raise NotFound(f"template {template.name!r} has no tag {missing[0]!r}")
-        await self._tags.remove(template.id, wanted)
-        await self._let_go(template.id)
+        async with self._tagging:
+            before = await self._tags.list(template.id)
+            if missing := sorted(set(wanted) - {tag.tag for tag in before}):
+                raise NotFound(f"template {template.name!r} has no tag {missing[0]!r}")
+            await self._tags.remove(template.id, wanted)
+            await self._let_go(template.id, before)
 
     async def tags(self, team_id: str, ref: str) -> Sequence[Tag]:
         return await self._tags.list((await self.own(team_id, ref)).id)

@@ -1,4 +1,4 @@
-"""Templates through E2B's own command line, from npm, unmodified: made from a Dockerfile, listed, used, deleted."""
+"""Templates through E2B's own command line, from npm, unmodified: made from a Dockerfile, listed, used, published, deleted."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ def test_a_dockerfile_becomes_a_template_that_is_listed_and_deleted(server: Serv
     sandbox = server.create(name)
     assert sandbox.commands.run("cat loud.txt").stdout == "HELLO\n"
     sandbox.kill()
+    for act, is_public in (("publish", True), ("unpublish", False)):
+        e2b(act, name, "--yes")
+        assert listed()[name]["public"] is is_public
     e2b("delete", name, "--yes")
     assert name not in listed()
     assert e2b("delete", name, "--yes", check=False).returncode != 0

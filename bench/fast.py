@@ -38,7 +38,8 @@ KEPT = 2  # sandboxes that warm servers keep ready
 KEPT_MB = 4096  # what those that stand ready may take
 READY_LIMIT_S = 45.0
 STILL = "sandlot_still_sandboxes"
-STILL_LIMIT_S = 60.0
+STILL_LIMIT_S = 120.0
+POOL_REST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +251,14 @@ def measure_crowd(side: Side, plan: Plan, samples: Samples) -> None:
 
 
 def _await_stillness(side: Side, count: int) -> None:
-    deadline = time.monotonic() + STILL_LIMIT_S
-    while side.server is not None and time.monotonic() < deadline and (side.server.number(STILL) or 0) < count:
+    """Until all of them are held still, and the pool, which makes up for them, has been at rest for a while."""
+    deadline, last, since = time.monotonic() + STILL_LIMIT_S, None, time.monotonic()
+    while side.server is not None and time.monotonic() < deadline:
+        ready = side.server.number(READY)
+        if ready != last:
+            last, since = ready, time.monotonic()
+        if (side.server.number(STILL) or 0) >= count and time.monotonic() - since > POOL_REST_S:
+            return
         time.sleep(0.5)
 
 

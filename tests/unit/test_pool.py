@@ -33,6 +33,7 @@ class Host:
         self.now = 1000.0
         self.pressed = False
         self.broken = False
+        self.failure: Exception = MachineFailed("broken on purpose")
         self.machines: dict[str, NewMachine] = {}
         self.removed: list[str] = []
         ids = itertools.count()
@@ -48,7 +49,7 @@ class Host:
         for _ in range(20):
             await asyncio.sleep(0)
         if self.broken:
-            raise MachineFailed("broken on purpose")
+            raise self.failure
         self.machines[new.sandbox_id] = new
         return 10 * MB
 
@@ -318,3 +319,14 @@ async def test_nothing_is_made_ready_in_the_moment_after_somebody_asked() -> Non
     host.now += QUIET_S
     await asyncio.wait_for(step, 30)
     assert host.ready() == 1
+
+
+async def test_a_full_disk_is_tried_again_later_and_ends_nothing() -> None:
+    host = Host()
+    host.broken, host.failure = True, OSError(28, "No space left on device")
+    await host.asked()
+    assert not host.machines and not host.pool.ids()
+    host.broken = False
+    host.now += RETRY_S
+    await host.settle()
+    assert host.ready() == 2

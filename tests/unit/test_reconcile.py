@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from tests.control import control_plane
 from tests.fakes import FakeNode, LosingNode, SlowLookingNode, SlowNode, UnstoppableNode
+from tests.rows import a_row
 
 from sandlot.engine.errors import Unavailable
-from sandlot.engine.model import Isolation, Machine, Resources, Sandbox, State
+from sandlot.engine.model import Isolation, Machine, Sandbox, State
 from sandlot.engine.reconcile import Drift, Repairs, drift
 from sandlot.engine.request import NewSandbox
 
@@ -21,20 +22,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def row(id: str, state: State) -> Sandbox:
-    return Sandbox(
-        id=id,
-        team_id="t",
-        template_id="t1",
-        template_name="base",
-        state=state,
-        runtime="fake",
-        node="local",
-        resources=Resources(),
-        created_at=NOW,
-        started_at=NOW,
-        end_at=NOW,
-        envd_version="",
-    )
+    return a_row(id=id, state=state)
 
 
 def machine(id: str) -> Machine:

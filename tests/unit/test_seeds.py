@@ -28,6 +28,8 @@ class Ground:
 
     def __init__(self, directory: Path, *, most: int = 3, guest: str = "g1") -> None:
         self.now, self.broken, self.sown = 1000.0, False, list[NewMachine]()
+        self.failure: Exception = MachineFailed("broken on purpose")
+        self.installed = "p1"
         self.layers = directory / "layers"
         (self.layers / "l1").mkdir(parents=True, exist_ok=True)
         self.checkpoints = Checkpoints(directory / "checkpoints", 1 << 30)
@@ -38,12 +40,16 @@ class Ground:
             layers_dir=self.layers,
             sow=self.sow,
             most=most,
+            programs=self.programs,
             now=lambda: self.now,
         )
 
+    async def programs(self) -> set[str]:
+        return {self.installed}
+
     async def sow(self, new: NewMachine, name: str) -> None:
         if self.broken:
-            raise MachineFailed("broken on purpose")
+            raise self.failure
         self.sown.append(new)
         facts = Checkpoint(
             name=name, runtime="fake", program="p1", mode=PauseMode.FULL, guest=self.guest, layers=new.template.layers,
@@ -132,6 +138,18 @@ async def test_it_goes_with_its_layers_and_with_the_guest_it_was_made_with(groun
     (later.layers / "l1").rmdir()
     await later.seeds.tidy()
     assert not later.checkpoints.names()
+
+
+async def test_it_goes_when_another_program_is_installed(ground: Ground) -> None:
+    await ground.asked(WISH, WISH)
+    ground.installed = "p2"
+    await ground.seeds.tidy()
+    assert not ground.checkpoints.names()
+
+
+async def test_a_full_disk_ends_nothing(ground: Ground) -> None:
+    ground.broken, ground.failure = True, OSError(28, "No space left on device")
+    assert await ground.asked(WISH, WISH, WISH) == [None] * 3
 
 
 async def test_another_process_finds_it(ground: Ground, tmp_path: Path) -> None:

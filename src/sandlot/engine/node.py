@@ -104,6 +104,7 @@ class LocalNode:
             layers_dir=layers_dir,
             sow=self._sow,
             most=most_seeds,
+            programs=self._programs,
         )
         self._make_id = standby.make_id
         self._sowing: set[str] = set()
@@ -161,6 +162,11 @@ class LocalNode:
         started = await self._machine_starts.begin(runtime, new, directory, seed=seed)
         await self._machine_starts.settle_in(runtime, new, started)
         return started
+
+    async def _programs(self) -> Collection[str]:
+        """What writes memory now, by content."""
+        runtimes = self._machines.runtimes.values()
+        return {await each.program() for each in runtimes if isinstance(each, Capturing) and each.captures_memory}
 
     async def _sow(self, like: NewMachine, name: str) -> None:
         """Boot a machine that nobody asked for, and keep its state as a seed."""

@@ -211,8 +211,11 @@ class Pool:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), TICK_S)
             self._wake.clear()
-            while self._is_open and await self.step():
-                pass
+            try:
+                while self._is_open and await self.step():
+                    pass
+            except Exception:  # a host that is broken for a moment: the next look catches up
+                log.exception("could not keep machines ready; it is tried again")
 
     async def step(self) -> bool:
         """Do the one thing that is most needed. False: nothing is."""
@@ -300,7 +303,7 @@ class Pool:
         self._tokens[sandbox_id] = token
         try:
             used = await self._prepare(replace(shelf.like, sandbox_id=sandbox_id, envd_token=token))
-        except EngineError as error:
+        except (EngineError, OSError) as error:  # a full disk, say
             self._tokens.pop(sandbox_id, None)
             shelf.failed_at = self._now()
             log.warning("no machine could be made ready for template %s: %s", kind.template_id, error)

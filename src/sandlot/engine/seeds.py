@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ RETRY_S = 600.0  # after one could not be made, or was no good
 
 
 class Seeds:
-    """`sow` boots a machine like the one it is given and saves its state under the name."""
+    """`sow` boots a machine like the one it is given and saves its state under the name; `programs` are those in use now."""
 
     def __init__(
         self,
@@ -37,10 +37,11 @@ class Seeds:
         layers_dir: Path,
         sow: Callable[[NewMachine, str], Awaitable[None]],
         most: int,
+        programs: Callable[[], Awaitable[Collection[str]]],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._checkpoints, self._guest, self._layers_dir = checkpoints, guest, layers_dir
-        self._sow, self._most, self._now = sow, most, now
+        self._sow, self._most, self._programs, self._now = sow, most, programs, now
         self._asked: OrderedDict[str, float] = OrderedDict()  # names, and from when on another asking counts
         self._wanted: OrderedDict[str, NewMachine] = OrderedDict()
         self._wake = asyncio.Event()
@@ -79,7 +80,10 @@ class Seeds:
             self._wake.clear()
             while self._wanted:
                 await quiet()
-                await self.step()
+                try:
+                    await self.step()
+                except Exception:  # a host that is broken for a moment: sandboxes boot meanwhile
+                    log.exception("could not look after saved states of booted machines; it is tried again")
 
     async def step(self) -> None:
         name, new = self._wanted.popitem(last=False)
@@ -87,7 +91,7 @@ class Seeds:
             return
         try:
             await self._sow(new, name)
-        except EngineError as error:
+        except (EngineError, OSError) as error:  # a full disk, say
             self._asked[name] = self._now() + RETRY_S
             log.warning(
                 "sandboxes of template %s go on booting, their state could not be saved: %s", new.template.name, error
@@ -107,14 +111,13 @@ class Seeds:
 
     async def tidy(self) -> None:
         """Take away what cannot be used any more, and beyond the limit what was not used for longest."""
+        names = self._names()
+        programs = await self._programs() if names else ()
         usable = []
-        for name in self._names():
+        for name in names:
             saved = self._checkpoints.get(name)
-            if (
-                saved
-                and saved.guest == self._guest
-                and all((self._layers_dir / layer).is_dir() for layer in saved.layers)
-            ):
+            is_current = saved is not None and saved.guest == self._guest and saved.program in programs
+            if saved and is_current and all((self._layers_dir / layer).is_dir() for layer in saved.layers):
                 usable.append(name)
             else:
                 await self._checkpoints.remove(name)

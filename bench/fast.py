@@ -29,7 +29,7 @@ from bench.clock import ms_since, say, timed
 from bench.contestants import Box, Contestant, DockerContestant, SandlotBox, SandlotContestant
 from bench.dockerd import private_docker
 from bench.run import IMAGE, RESULTS, RUNTIMES
-from sandlot.engine.images.base import build_base, read_recipe
+from sandlot.engine.node.images.base import build_base, read_recipe
 from sandlot.settings import Settings
 
 FILE_BYTES = 20_000_000

@@ -24,7 +24,7 @@ from bench.contestants import BOX_TIMEOUT_S, TEMPLATE
 from bench.dockerd import Docker, private_docker
 from bench.report import Summary, summaries
 from bench.run import IMAGE, RESULTS, RUNTIMES
-from sandlot.engine.images.base import build_base, read_recipe
+from sandlot.engine.node.images.base import build_base, read_recipe
 from sandlot.settings import Settings
 
 SIZES_MB = (20, 200, 1024)

@@ -21,7 +21,7 @@ from bench import footprint, machine, report, server
 from bench.clock import ms_since, say, timed
 from bench.contestants import Box, Contestant, DockerContestant, SandlotContestant
 from bench.dockerd import private_docker
-from sandlot.engine.images.base import build_base, read_recipe
+from sandlot.engine.node.images.base import build_base, read_recipe
 from sandlot.settings import Settings
 
 RUNTIMES = ("container", "gvisor")

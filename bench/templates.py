@@ -18,7 +18,7 @@ from e2b import Template
 
 from bench import server
 from bench.dockerd import Docker, private_docker
-from sandlot.engine.images import base
+from sandlot.engine.node.images import base
 from sandlot.settings import Settings
 
 FILES = 60

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tests.fakes import FakeClock, FakeNode
 
-from sandlot.engine.access import Access
-from sandlot.engine.lifecycle import Lifecycle
-from sandlot.engine.model import Sandbox, State, Team, Template
-from sandlot.engine.reconcile import Reconciler
-from sandlot.engine.request import Limits
+from sandlot.engine.control.access import Access
+from sandlot.engine.control.lifecycle import Lifecycle
+from sandlot.engine.control.reconcile import Reconciler
+from sandlot.engine.control.sandbox_request import Limits
+from sandlot.engine.control.suspension import Suspension
+from sandlot.engine.core.model import Sandbox, State, Team, Template
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
-from sandlot.engine.suspension import Suspension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from sandlot.engine.errors import MachineFailed, NotFound, StateUnusable, Unavailable
-from sandlot.engine.model import (
+from sandlot.engine.core.errors import MachineFailed, NotFound, StateUnusable, Unavailable
+from sandlot.engine.core.model import (
     Checkpoint,
     Exit,
     Isolation,

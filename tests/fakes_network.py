@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandlot.engine.errors import Conflict, NoCapacity, NotFound
-from sandlot.engine.model import NetworkPolicy, Slot
+from sandlot.engine.core.errors import Conflict, NoCapacity, NotFound
+from sandlot.engine.core.model import NetworkPolicy, Slot
 
 
 @dataclass

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
-from sandlot.engine.model import Exit, Instance, Isolation, MachineSpec, Usage
+from sandlot.engine.core.errors import MachineFailed, NotFound, Unavailable
+from sandlot.engine.core.model import Exit, Instance, Isolation, MachineSpec, Usage
 
 
 @dataclass

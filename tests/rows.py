@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from sandlot.engine.model import Resources, Sandbox, State
+from sandlot.engine.core.model import Resources, Sandbox, State
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _ANY = Sandbox(

@@ -1,119 +1,142 @@
-"""The directions in which the rooms may import, checked against the source."""
+"""The shape of the source: which folder may import which, how large seams and classes may be. Folders carry the rules."""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sandlot"
-CORE = {"model", "errors", "ports", "spans"}
-SERVICES = {
-    "beginnings",
-    "building",
-    "suspension",
-    "transitions",
-    "lifecycle",
-    "moves",
-    "listing",
-    "request",
-    "sweeper",
-    "reconcile",
-    "access",
-    "metrics_history",
-    "placement",
-    "routing",
-    "policy",
+
+# Every module lives in one of these folders (or is one of the few files at the top of the package), and may import
+# its own folder and the ones named here. The most specific folder counts.
+MAY_IMPORT: dict[str, set[str]] = {
+    "engine/core": set(),
+    "engine/control": {"engine/core"},
+    "engine/builds": {"engine/core", "engine/control"},
+    "engine/gateway": {"engine/core", "engine/control"},
+    "engine/node": {"engine/core", "data_files"},
+    "engine/store": {"engine/core", "sql"},
+    "engine/api": {"engine/core", "engine/control", "engine/builds", "server"},
+    "platform/core": set(),
+    "platform/config": {"platform/core"},
+    "platform/events": {"platform/core"},
+    "platform/identity": {"platform/core"},
+    "platform/agents": {"platform/core", "data_files"},
+    "platform/providers": {"platform/core"},
+    "platform/sessions": {"platform/core", "platform/events", "platform/identity", "platform/providers"},
+    "platform/store": {"platform/core", "sql"},
+    "platform/api": {"platform/core", "platform/events", "platform/identity", "platform/sessions", "server"},
+    "recipes": {"data_files"},
+    "server": set(),
+    "sql": set(),
+    "client": set(),
 }
-DOORS = {"api", "edge"}
-ADAPTERS = {
-    "checkpoints",
-    "machine_records",
-    "machine_starts",
-    "machines",
-    "saved_states",
-    "pool",
-    "seeds",
-    "runtimes",
-    "network",
-    "images",
-    "store",
-    "envd",
-    "node",
-    "processes",
-    "stillness",
-    "logbook",
-    "commands",
-    "startup",
-    "workshop",
-}
+SHARED = {"spans"}  # leaves that know nobody and that everybody may use
+EVERYTHING = ("wiring", "cli")  # what puts the parts together and what people type may know everyone
+
+# What only some folders may touch, outside the package.
+HOST = {"subprocess", "shutil", "os", "socket", "signal", "fcntl", "resource", "tempfile", "glob"}
+PURE = ("engine/core", "platform/core")  # standard library alone
+NO_HOST = ("engine/core", "engine/control", "engine/gateway", "engine/api", "platform/core", "platform/sessions")
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if "_data" not in path.parts)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def imports(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-def modules(room: str) -> list[Path]:
-    base = SOURCE / "engine" / room
-    return sorted(base.rglob("*.py")) if base.is_dir() else [p for p in [base.with_suffix(".py")] if p.exists()]
+def folder(parts: tuple[str, ...]) -> str | None:
+    """The folder with rules of its own that these path parts are in."""
+    for depth in (2, 1):
+        name = "/".join(parts[:depth])
+        if name in MAY_IMPORT or name in EVERYTHING:
+            return name
+    return None
 
 
-def engine_rooms(path: Path) -> set[str]:
-    return {name.split(".")[2] for name in imports(path) if name.startswith("sandlot.engine.") and name.count(".") >= 2}
+def where(path: Path) -> str | None:
+    return folder(path.relative_to(SOURCE).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("room", sorted(CORE))
-def test_core_imports_only_the_standard_library_and_core(room: str) -> None:
-    for path in modules(room):
+def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
+    for path in modules():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                yield path, node
+
+
+def methods(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def is_protocol(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+
+
+def test_every_module_lives_in_a_folder_with_rules() -> None:
+    for path in modules():
+        parts = path.relative_to(SOURCE).parts
+        is_package = path.name == "__init__.py" and len(parts) <= 2
+        at_top = len(parts) == 1 or parts[0] == "setup"
+        assert where(path) or is_package or at_top, f"{path}: no rule in MAY_IMPORT covers this folder"
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_folders_import_only_what_their_rule_allows(room: str) -> None:
+    allowed = MAY_IMPORT[room] | SHARED | {room}
+    for path in modules():
+        if where(path) != room:
+            continue
         for name in imports(path):
-            top = name.split(".")[0]
-            assert top in sys.stdlib_module_names or name.startswith("sandlot.engine"), f"{path}: {name}"
-        assert engine_rooms(path) <= CORE
+            if name.startswith("sandlot."):
+                parts = tuple(name.split(".")[1:])
+                target = folder(parts) or parts[0]
+                assert target in allowed, (
+                    f"{path.relative_to(ROOT)} imports {name}; {room} may import {sorted(allowed)}"
+                )
 
 
-@pytest.mark.parametrize("room", sorted(SERVICES))
-def test_services_import_only_core_and_each_other(room: str) -> None:
-    for path in modules(room):
-        assert engine_rooms(path) <= CORE | SERVICES, path
+def test_nouns_errors_and_seams_need_only_the_standard_library() -> None:
+    for path in modules():
+        if where(path) in PURE:
+            for name in imports(path):
+                top = name.split(".")[0]
+                assert top in sys.stdlib_module_names or top == "sandlot", f"{path}: {name}"
 
 
-@pytest.mark.parametrize("room", sorted(DOORS))
-def test_doors_never_import_adapters(room: str) -> None:
-    for path in modules(room):
-        assert not engine_rooms(path) & ADAPTERS, path
+def test_only_nodes_and_wiring_touch_the_host() -> None:
+    for path in modules():
+        if where(path) in NO_HOST:
+            touched = {name.split(".")[0] for name in imports(path)} & HOST
+            assert not touched, f"{path.relative_to(ROOT)} imports {sorted(touched)}: that is a node's work"
 
 
-@pytest.mark.parametrize("room", sorted(ADAPTERS))
-def test_adapters_know_neither_doors_nor_services_beyond_policy(room: str) -> None:
-    for path in modules(room):
-        assert not engine_rooms(path) & (DOORS | SERVICES - {"policy"}), path
-
-
-def test_every_room_of_the_engine_is_on_the_plan() -> None:
-    rooms = {p.stem for p in (SOURCE / "engine").iterdir() if p.suffix == ".py" or p.is_dir()}
-    assert rooms - {"__init__", "__pycache__"} <= CORE | SERVICES | DOORS | ADAPTERS
-
-
-def test_the_engine_never_imports_the_platform_nor_the_platform_the_engine() -> None:
-    for path in (SOURCE / "engine").rglob("*.py"):
-        assert not any(name.startswith("sandlot.platform") for name in imports(path)), path
-    for path in (SOURCE / "platform").rglob("*.py"):
-        assert not any(name.startswith("sandlot.engine") for name in imports(path)), path
-
-
-def test_what_both_halves_share_knows_neither() -> None:
-    for path in [SOURCE / "failures.py", *(SOURCE / "sql").rglob("*.py")]:
-        assert not any(name.startswith(("sandlot.engine", "sandlot.platform")) for name in imports(path)), path
+def test_only_providers_and_recipes_use_the_sdk_in_the_platform() -> None:
+    for path in modules():
+        if (where(path) or "").startswith(("platform/", "engine/")) and where(path) != "platform/providers":
+            assert not any(name.split(".")[0] == "e2b" for name in imports(path)), path
 
 
 def test_the_guest_imports_nothing_but_the_standard_library_and_itself() -> None:
@@ -123,6 +146,65 @@ def test_the_guest_imports_nothing_but_the_standard_library_and_itself() -> None
 
 
 def test_every_module_says_what_it_is_responsible_for() -> None:
-    for path in [*SOURCE.rglob("*.py"), *(ROOT / "guest").rglob("*.py")]:
+    for path in [*modules(), *(ROOT / "guest").rglob("*.py")]:
         if path.read_text().strip():
-            assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no opening sentence"
+            assert ast.get_docstring(tree(path)), f"{path} has no opening sentence"
+
+
+def test_seams_have_at_most_eight_methods() -> None:
+    for path, node in classes():
+        if is_protocol(node):
+            assert len(methods(node)) <= 8, f"{path.relative_to(ROOT)}: {node.name} has {len(methods(node))} methods"
+
+
+def test_no_class_has_more_than_25_methods() -> None:
+    for path, node in classes():
+        assert len(methods(node)) <= 25, f"{path.relative_to(ROOT)}: {node.name} has {len(methods(node))} methods"
+
+
+def test_no_constructor_takes_more_than_eight_parameters() -> None:
+    for path, node in classes():
+        for method in methods(node):
+            if method.name == "__init__":
+                count = len(method.args.args) + len(method.args.kwonlyargs) - 1
+                assert count <= 8, f"{path.relative_to(ROOT)}: {node.name} takes {count} parameters"
+
+
+@pytest.mark.parametrize("half", ["engine", "platform"])
+def test_a_class_name_means_one_thing_in_each_half(half: str) -> None:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path, node in classes():
+        if path.is_relative_to(SOURCE / half) and not node.name.startswith("_"):
+            found[node.name].append(str(path.relative_to(SOURCE)))
+    assert not {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def test_wiring_refers_only_to_what_exists_already() -> None:
+    """A nested function that uses a name which is assigned further down works only by luck of order."""
+    for path in SOURCE.joinpath("wiring").glob("*.py"):
+        for outer in ast.walk(tree(path)):
+            if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
+                _check_closures(path, outer)
+
+
+def _check_closures(path: Path, outer: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    assigned: dict[str, int] = {}
+    for node in ast.walk(outer):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            assigned[node.id] = min(node.lineno, assigned.get(node.id, node.lineno))
+    for inner in ast.walk(outer):
+        if isinstance(inner, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef) and inner is not outer:
+            for node in ast.walk(inner):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    made = assigned.get(node.id, 0)
+                    assert made <= inner.lineno or _is_local(inner, node.id), (
+                        f"{path.name}:{inner.lineno} uses {node.id!r}, which is made in line {made}"
+                    )
+
+
+def _is_local(inner: ast.AST, name: str) -> bool:
+    return any(
+        (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name)
+        or (isinstance(node, ast.arg) and node.arg == name)
+        for node in ast.walk(inner)
+    )

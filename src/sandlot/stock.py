@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 
 from sandlot.cli import recipes
-from sandlot.engine import processes
-from sandlot.engine.errors import StepFailed
+from sandlot.engine.core.errors import StepFailed
+from sandlot.engine.node import processes
 from sandlot.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 BUILD_TIMEOUT_S = 3600
 
 
-class FirstUse:
+class StockTemplates:
     """Knows which templates that are not there can be made. Each is made once, however many ask for it."""
 
     def __init__(self, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from tests.api.doors import EMPTY_DATABASE, Doors, open_doors
+from tests.api.servers import EMPTY_DATABASE, Doors, open_doors
 
 from sandlot.engine.store import Database
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.doors import Doors, now, open_doors
+from tests.api.servers import Doors, now, open_doors
 
-from sandlot.engine.model import LogEntry
+from sandlot.engine.core.model import LogEntry
 
 
 async def test_a_sandbox_is_created_found_and_killed(doors: Doors) -> None:
@@ -165,7 +165,7 @@ async def test_lists_are_filtered(doors: Doors) -> None:
 
 
 async def test_a_team_sees_only_its_own(doors: Doors) -> None:
-    from sandlot.engine.model import Team
+    from sandlot.engine.core.model import Team
 
     created = await doors.create()
     other = Team(id="team_other", name="other", created_at=now())

@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.api.doors import Doors
+from tests.api.servers import Doors
 
 from sandlot.engine.api.app import build_app
 from sandlot.engine.api.deps import Deps

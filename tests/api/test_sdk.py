@@ -19,9 +19,9 @@ from e2b import (
     SandboxState,
 )
 from e2b.exceptions import SandboxNotRunningException
-from tests.api.doors import Doors, head_of, open_doors, raw_service
+from tests.api.servers import Doors, head_of, open_doors, raw_service
 
-from sandlot.engine.model import ENVD_PORT
+from sandlot.engine.core.model import ENVD_PORT
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from tests.api.doors import Doors
+from tests.api.servers import Doors
 
-from sandlot.engine.edge import SandboxGone
-from sandlot.telemetry import Telemetry, configure_logging, redact, request_id
+from sandlot.engine.gateway import SandboxGone
+from sandlot.server.telemetry import Telemetry, configure_logging, redact, request_id
 
 SECRETS = (
     "e2b_0123456789abcdef0123456789abcdef01234567",

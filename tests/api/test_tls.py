@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from tests.api.doors import serving
+from tests.api.servers import serving
 
-from sandlot.engine.api.server import build_server
-from sandlot.engine.errors import Unavailable
-from sandlot.tls import Certificate, certificate_for
+from sandlot.engine.core.errors import Unavailable
+from sandlot.server.http import build_server
+from sandlot.server.tls import Certificate, certificate_for
 
 NOW = datetime.datetime.now(datetime.UTC)
 

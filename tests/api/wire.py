@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import Any
 
-from tests.api.doors import Doors, head_of
+from tests.api.servers import Doors, head_of
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

@@ -16,7 +16,7 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 _SERVER = """
 import json, sys, time
 from pathlib import Path
-from sandlot import instance
+from sandlot.server import instance
 data_dir, url = Path(sys.argv[1]), sys.argv[2]
 instance.claim(data_dir)
 facts = instance.Facts(pid=__import__("os").getpid(), url=url, port=3999, domain=sys.argv[3] or None,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Cli, environment
 
-from sandlot import instance
+from sandlot.server import instance
 
 COMMANDS = (
     *("up", "down", "status", "env", "doctor", "run", "test"),
@@ -195,7 +195,7 @@ def test_an_ordinary_user_is_told_to_use_sudo(data_dir: Path, tmp_path: Path) ->
     code = (
         "import os, sys\n"
         "from sandlot.cli import app, preparation, client\n"
-        "import typer, sandlot.settings, sandlot.setup.checks, sandlot.engine.images.layers\n"
+        "import typer, sandlot.settings, sandlot.setup.checks, sandlot.engine.node.images.layers\n"
         "app.app(['up', '--help'], standalone_mode=False)\n"  # imports what any command does
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "sys.argv[1:] = sys.argv[1:]\n"

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandlot.engine import processes
-from sandlot.engine.model import Instance, MachineSpec, Resources, Slot
-from sandlot.engine.runtimes import RUNTIMES, cgroups
-from sandlot.engine.runtimes.driver import OciDriver
+from sandlot.engine.core.model import Instance, MachineSpec, Resources, Slot
+from sandlot.engine.node import processes
+from sandlot.engine.node.runtimes import RUNTIMES, cgroups
+from sandlot.engine.node.runtimes.driver import OciDriver
 
 PORT = 8000
 # Runs each connection's bytes as a shell script: the test's hand inside the machine.

@@ -11,8 +11,8 @@ import pytest
 from tests.databases import KINDS, nothing_in
 from tests.rows import a_row
 
-from sandlot.engine.errors import Conflict
-from sandlot.engine.model import (
+from sandlot.engine.core.errors import Conflict
+from sandlot.engine.core.model import (
     Build,
     BuildStatus,
     Content,

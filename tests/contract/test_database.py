@@ -18,8 +18,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from tests.databases import KINDS, nothing_in
 
-from sandlot.engine.errors import InvalidRequest, Unavailable
-from sandlot.engine.model import Team
+from sandlot.engine.core.errors import InvalidRequest, Unavailable
+from sandlot.engine.core.model import Team
 from sandlot.engine.store import Database, SqlAccess
 from sandlot.engine.store.schema import REVISION, metadata
 

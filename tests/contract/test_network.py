@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.fakes_network import FakeHost, FakeNetwork
 
-from sandlot.engine.errors import Conflict, NoCapacity, NotFound
-from sandlot.engine.model import NetworkPolicy
-from sandlot.engine.network.slots import Slots
-from sandlot.engine.ports import Network
+from sandlot.engine.core.errors import Conflict, NoCapacity, NotFound
+from sandlot.engine.core.model import NetworkPolicy
+from sandlot.engine.core.ports import Network
+from sandlot.engine.node.network.slots import Slots
 
 POLICY = NetworkPolicy()
 CAPACITY = 4

@@ -15,10 +15,10 @@ import pytest
 from tests.contract.runtime_host import SERVER, SMALL, Bench, as_a_server, make_guest, make_layer, real_bench, slot
 from tests.fakes_runtime import FakeHostOfMachines, FakeRuntime
 
-from sandlot.engine.errors import MachineFailed, NotFound, Unavailable
-from sandlot.engine.model import Instance, Isolation, Slot
-from sandlot.engine.ports import Capturing, Freezing
-from sandlot.engine.runtimes import RUNTIMES, cgroups
+from sandlot.engine.core.errors import MachineFailed, NotFound, Unavailable
+from sandlot.engine.core.model import Instance, Isolation, Slot
+from sandlot.engine.core.ports import Capturing, Freezing
+from sandlot.engine.node.runtimes import RUNTIMES, cgroups
 
 REAL = tuple(RUNTIMES)
 every_runtime = pytest.mark.parametrize("bench", ("fake", *REAL), indirect=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.databases import KINDS, nothing_in
 
-from sandlot.engine.errors import Conflict, EngineError, InvalidRequest
-from sandlot.engine.model import (
+from sandlot.engine.core.errors import Conflict, EngineError, InvalidRequest
+from sandlot.engine.core.model import (
     Isolation,
     Key,
     Machine,

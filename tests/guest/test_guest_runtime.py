@@ -15,7 +15,7 @@ import pytest
 from e2b import Sandbox
 from tests.guest.running import TOKEN, Envd
 
-from sandlot.engine.images.guest import GUEST_MOUNT, base_python, build_guest, guest_argv
+from sandlot.engine.node.images.guest import GUEST_MOUNT, base_python, build_guest, guest_argv
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="making a root filesystem takes root")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.network import world as outside
 
-from sandlot.engine.network.slots import Slots
+from sandlot.engine.node.network.slots import Slots
 
 POOL = IPv4Network("10.214.0.0/17")
 Open = Callable[..., Awaitable[Slots]]

@@ -15,8 +15,8 @@ HOST = """
 import asyncio, contextlib, secrets, socket, subprocess, sys
 from ipaddress import IPv4Network
 from pathlib import Path
-from sandlot.engine.model import NetworkPolicy
-from sandlot.engine.network.slots import Slots
+from sandlot.engine.core.model import NetworkPolicy
+from sandlot.engine.node.network.slots import Slots
 from tests.network.world import Guest, inside, run
 
 WORLD = f"sl-tw-{secrets.token_hex(3)}"

@@ -12,9 +12,9 @@ from tests.network.conftest import Open
 from tests.network.test_reach import NOTHING, OPEN, guest_with
 from tests.network.world import DNS, FAR, LAN, OTHER, WEB, Guest, World
 
-from sandlot.engine.model import NetworkPolicy
-from sandlot.engine.network import dnswire
-from sandlot.engine.network.slots import Slots
+from sandlot.engine.core.model import NetworkPolicy
+from sandlot.engine.node.network import dnswire
+from sandlot.engine.node.network.slots import Slots
 
 NOERROR, SERVFAIL, NXDOMAIN, REFUSED = 0, 2, 3, 5
 BY_NAME = NetworkPolicy(deny_out=("0.0.0.0/0",), allow_out=("www.example.com", "*.test", FAR))

@@ -16,8 +16,8 @@ from tests.network import world as outside
 from tests.network.conftest import Open
 from tests.network.world import FAR, HOST, LAN, METADATA, OTHER, TWICE, WEB, Guest, World, edge_get
 
-from sandlot.engine.model import NetworkPolicy
-from sandlot.engine.network.slots import Slots
+from sandlot.engine.core.model import NetworkPolicy
+from sandlot.engine.node.network.slots import Slots
 
 OPEN = NetworkPolicy()
 NOTHING = NetworkPolicy(allow_internet=False)

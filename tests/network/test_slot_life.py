@@ -19,19 +19,19 @@ from tests.network.conftest import POOL, Open, some_range
 from tests.network.test_reach import guest_with
 from tests.network.world import DNS, OTHER, WEB, Guest, World, edge_get
 
-from sandlot.engine.errors import Unavailable
-from sandlot.engine.model import NetworkPolicy
-from sandlot.engine.network import block, kernel
-from sandlot.engine.network.slots import Slots
+from sandlot.engine.core.errors import Unavailable
+from sandlot.engine.core.model import NetworkPolicy
+from sandlot.engine.node.network import block, kernel
+from sandlot.engine.node.network.slots import Slots
 
 OPEN = NetworkPolicy()
 SERVER = """
 import asyncio, os, signal, sys
 from ipaddress import IPv4Network
 from pathlib import Path
-from sandlot.engine import processes
-from sandlot.engine.model import NetworkPolicy
-from sandlot.engine.network.slots import Slots
+from sandlot.engine.node import processes
+from sandlot.engine.core.model import NetworkPolicy
+from sandlot.engine.node.network.slots import Slots
 
 async def main():
     slots = Slots(Path(sys.argv[1]), sys.argv[2], IPv4Network(sys.argv[3]), dns_servers=(sys.argv[4],), warm=2)

@@ -31,8 +31,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sandlot.engine.model import Slot
-from sandlot.engine.network import dnswire
+from sandlot.engine.core.model import Slot
+from sandlot.engine.node.network import dnswire
 
 T = TypeVar("T")
 NAME, LINK = "sl-testworld", "sl-world"

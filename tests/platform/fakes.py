@@ -7,17 +7,17 @@ import shlex
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sandlot.platform.errors import NotFound, SandboxGone, Unavailable
-from sandlot.platform.model import Found, Wish
-from sandlot.platform.ports import Box, OnOutput, Running
+from sandlot.platform.core.errors import NotFound, SandboxGone, Unavailable
+from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
+from sandlot.platform.core.ports import Box, OnOutput, Running
 
 
 @dataclass
 class Made:
     """A sandbox that exists only here."""
 
-    found: Found
-    wish: Wish
+    found: ProviderSandbox
+    wish: SandboxSpec
     files: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -36,7 +36,7 @@ class ScriptedProvider:
         self.go = asyncio.Event()
         self.go.set()
 
-    async def create(self, wish: Wish) -> str:
+    async def create(self, wish: SandboxSpec) -> str:
         self._answer()
         for known in self.made.values():
             if known.wish.session == wish.session:
@@ -45,7 +45,8 @@ class ScriptedProvider:
         await self.go.wait()
         self._answer()
         made = Made(
-            Found(id=f"i{len(self.started):04d}{wish.session[-6:]}", session=wish.session, is_paused=False), wish
+            ProviderSandbox(id=f"i{len(self.started):04d}{wish.session[-6:]}", session=wish.session, is_paused=False),
+            wish,
         )
         self.made[made.found.id] = made
         self.most_running = max(self.most_running, len(self.running))
@@ -67,17 +68,17 @@ class ScriptedProvider:
     async def set_timeout(self, sandbox_id: str, timeout_s: int) -> None:
         self._find(sandbox_id)
 
-    async def find(self, sandbox_id: str) -> Found | None:
+    async def find(self, sandbox_id: str) -> ProviderSandbox | None:
         self._answer()
         made = self.made.get(sandbox_id)
         return made.found if made else None
 
-    async def inventory(self) -> Sequence[Found]:
+    async def inventory(self) -> Sequence[ProviderSandbox]:
         self._answer()
         return [made.found for made in self.made.values()]
 
     @property
-    def running(self) -> list[Found]:
+    def running(self) -> list[ProviderSandbox]:
         return [made.found for made in self.made.values() if not made.found.is_paused]
 
     def _find(self, sandbox_id: str) -> Made:

@@ -8,9 +8,9 @@ import pytest
 from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import Served, load_text
 
-from sandlot.platform.configuration import load, variables
-from sandlot.platform.errors import ConfigurationError
-from sandlot.platform.model import EventType, OnTimeout
+from sandlot.platform.config.configuration import load, variables
+from sandlot.platform.core.errors import ConfigurationError
+from sandlot.platform.core.model import EventType, OnTimeout
 
 WHOLE = """
 default = "cloud"

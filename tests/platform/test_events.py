@@ -20,8 +20,8 @@ from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import ADMIN, Served, scripted, until
 
 from sandlot.client import Client
-from sandlot.platform.model import EventType, Webhook
-from sandlot.platform.webhooks import wait_after
+from sandlot.platform.core.model import EventType, Webhook
+from sandlot.platform.events.webhooks import wait_after
 
 READERS = 200
 

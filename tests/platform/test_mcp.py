@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from tests.platform.world import Served
 
-from sandlot.platform.model import Scope
+from sandlot.platform.core.model import Scope
 
 
 @asynccontextmanager

@@ -10,9 +10,9 @@ import pytest
 from tests.e2e.server import Server
 from tests.platform.fakes import ScriptedProvider
 
-from sandlot.platform.errors import NotFound, ProviderRefused, SandboxGone, Unavailable
-from sandlot.platform.model import Wish
-from sandlot.platform.ports import Box, Channel, Provider
+from sandlot.platform.core.errors import NotFound, ProviderRefused, SandboxGone, Unavailable
+from sandlot.platform.core.model import SandboxSpec
+from sandlot.platform.core.ports import Box, Channel, Provider
 from sandlot.platform.providers.e2b import Address, E2BProvider
 
 
@@ -35,9 +35,9 @@ async def any_provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider
         await made.kill(found.id)
 
 
-def wish() -> Wish:
+def wish() -> SandboxSpec:
     name = f"sbx_{secrets.token_hex(8)}"
-    return Wish(session=name, template=None, timeout_s=300, envs={"A": "b"}, metadata={"who": "ada"})
+    return SandboxSpec(session=name, template=None, timeout_s=300, envs={"A": "b"}, metadata={"who": "ada"})
 
 
 async def test_a_sandbox_is_made_once_found_paused_resumed_and_ended(any_provider: Provider) -> None:

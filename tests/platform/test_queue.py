@@ -13,8 +13,8 @@ from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import Served, by_url, scripted, until
 
 from sandlot.client import Busy, Sandbox
-from sandlot.platform.model import Limits, Session, Status
-from sandlot.platform.queue import line_up
+from sandlot.platform.core.model import Limits, Session, Status
+from sandlot.platform.sessions.queue import line_up
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

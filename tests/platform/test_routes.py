@@ -17,7 +17,7 @@ from tests.platform.world import ADMIN, Served, by_url, until
 from sandlot.client import Client, NotFound
 
 
-class Door:
+class EnvdAddress:
     """Where a platform is reached, and a key that may do everything there."""
 
     def __init__(self, url: str, admin: str) -> None:
@@ -29,17 +29,17 @@ class Door:
 
 
 @pytest.fixture(params=["beside the engine", "by url and key"])
-async def door(request: pytest.FixtureRequest, engine: Server, tmp_path: Path) -> AsyncIterator[Door]:
+async def door(request: pytest.FixtureRequest, engine: Server, tmp_path: Path) -> AsyncIterator[EnvdAddress]:
     url = f"http://127.0.0.1:{engine.port}"
     if request.param == "beside the engine":
-        yield Door(url, engine.key)
+        yield EnvdAddress(url, engine.key)
         return
     async with Served(tmp_path, by_url(url, engine.key)) as served:
-        yield Door(served.url, ADMIN)
+        yield EnvdAddress(served.url, ADMIN)
 
 
 @pytest.fixture
-async def http(door: Door) -> AsyncIterator[httpx.AsyncClient]:
+async def http(door: EnvdAddress) -> AsyncIterator[httpx.AsyncClient]:
     async with door.http() as client:
         yield client
 
@@ -159,7 +159,7 @@ async def test_a_provider_that_says_no_is_quoted_and_leaves_nothing(http: httpx.
 
 
 @pytest.mark.parametrize("path", ["/sandboxes/create", "/sandboxes/run-command", "/sandboxes/status", "/events"])
-async def test_without_a_key_there_is_nothing(door: Door, path: str) -> None:
+async def test_without_a_key_there_is_nothing(door: EnvdAddress, path: str) -> None:
     for headers in ({}, {"X-API-KEY": "slp_guess"}, {"Authorization": "Bearer guess"}):
         async with httpx.AsyncClient(base_url=door.url, trust_env=False) as nobody:
             answer = await nobody.request(
@@ -185,7 +185,7 @@ async def test_requests_that_make_no_sense_are_told_so(http: httpx.AsyncClient) 
         assert word in answer.json()["message"]
 
 
-async def test_the_client_does_all_of_it(door: Door) -> None:
+async def test_the_client_does_all_of_it(door: EnvdAddress) -> None:
     async with Client(door.url, door.admin) as client:
         sandbox = await client.create(user_id="grace", session_id="client", timeout=600)
         try:

@@ -13,8 +13,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from tests.databases import KINDS, nothing_in
 
-from sandlot.platform.errors import Conflict
-from sandlot.platform.model import Event, EventType, Key, Scope, Session, Status
+from sandlot.platform.core.errors import Conflict
+from sandlot.platform.core.model import Event, EventType, Key, Scope, Session, Status
 from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
 from sandlot.platform.store.schema import VERSION_TABLE, metadata
 

@@ -10,7 +10,7 @@ from tests.e2e.server import Server
 from tests.platform.world import Served, until
 
 from sandlot.client import Client, ClientError, NotFound, Unauthorized
-from sandlot.platform.model import Scope
+from sandlot.platform.core.model import Scope
 
 ROUTES = {
     "connect": {},

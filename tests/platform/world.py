@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 
 from sandlot.client import Client
-from sandlot.engine.api.server import Server, build_server
-from sandlot.platform.access import Access
-from sandlot.platform.assembly import Setup, now, platform
-from sandlot.platform.configuration import Configuration, load
-from sandlot.platform.model import Limits, Policy, Scope
-from sandlot.platform.ports import Provider
+from sandlot.platform.config.configuration import Configuration, load
+from sandlot.platform.core.model import Limits, Policy, Scope
+from sandlot.platform.core.ports import Provider
+from sandlot.platform.identity.keys import Access
 from sandlot.platform.store import Database, SqlKeys
+from sandlot.server.http import Server, build_server
+from sandlot.wiring.platform import Setup, now, platform
 
 ADMIN = "the-admin-key-of-the-tests"
 

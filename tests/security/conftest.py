@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.contract.runtime_host import Bench, as_a_server, make_layer, real_bench
 
-from sandlot.engine.images.guest import build_guest, loader
-from sandlot.engine.model import GUEST_MOUNT, Instance
-from sandlot.engine.runtimes import RUNTIMES
+from sandlot.engine.core.model import GUEST_MOUNT, Instance
+from sandlot.engine.node.images.guest import build_guest, loader
+from sandlot.engine.node.runtimes import RUNTIMES
 
 PYTHON = f"{GUEST_MOUNT}/lib/{{loader}} --library-path {GUEST_MOUNT}/lib {GUEST_MOUNT}/bin/python3 -I -S -B"
 PRELUDE = """

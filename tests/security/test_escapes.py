@@ -13,9 +13,9 @@ import pytest
 from tests.contract.runtime_host import real_bench
 from tests.security.conftest import Prisoner
 
-from sandlot.engine.images.guest import loader
-from sandlot.engine.model import GUEST_MOUNT
-from sandlot.engine.runtimes import RUNTIMES
+from sandlot.engine.core.model import GUEST_MOUNT
+from sandlot.engine.node.images.guest import loader
+from sandlot.engine.node.runtimes import RUNTIMES
 
 # x86-64 numbers would not do on other machines; these are looked up where they differ.
 ARM = os.uname().machine == "aarch64"

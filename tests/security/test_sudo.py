@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contract.runtime_host import SERVER, Bench, real_bench
 
-from sandlot.engine.images.guest import guest_argv
+from sandlot.engine.node.images.guest import guest_argv
 
 
 @pytest.fixture

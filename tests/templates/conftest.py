@@ -13,7 +13,7 @@ from e2b import Template
 from tests.e2e import leaks
 from tests.e2e.server import Server, free_port
 
-from sandlot.engine.images import base
+from sandlot.engine.node.images import base
 from sandlot.settings import Settings
 
 READY_S = 4

@@ -17,9 +17,9 @@ from tests.templates import registry as registries
 from tests.templates.conftest import Build, Lines
 from tests.templates.registry import image, shell
 
-from sandlot.engine.errors import StepFailed
-from sandlot.engine.images import amazon
-from sandlot.engine.model import AmazonLogin
+from sandlot.engine.core.errors import StepFailed
+from sandlot.engine.core.model import AmazonLogin
+from sandlot.engine.node.images import amazon
 
 pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
 

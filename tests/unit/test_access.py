@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.fakes import FakeClock
 
-from sandlot.engine.access import Access
-from sandlot.engine.errors import Conflict, InvalidRequest, NotFound, Unauthorized
+from sandlot.engine.control.access import Access
+from sandlot.engine.core.errors import Conflict, InvalidRequest, NotFound, Unauthorized
 from sandlot.engine.store import Database, SqlAccess
 
 

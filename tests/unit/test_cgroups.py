@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.engine.runtimes import cgroups
-from sandlot.engine.runtimes.cgroups import Cgroup
+from sandlot.engine.node.runtimes import cgroups
+from sandlot.engine.node.runtimes.cgroups import Cgroup
 
 
 @pytest.fixture

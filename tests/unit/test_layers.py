@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.engine.errors import NotFound, Unavailable
-from sandlot.engine.images import archive, base
-from sandlot.engine.images.layers import Layers
+from sandlot.engine.core.errors import NotFound, Unavailable
+from sandlot.engine.node.images import archive, base
+from sandlot.engine.node.images.layers import Layers
 from sandlot.settings import Settings
 
 

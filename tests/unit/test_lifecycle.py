@@ -13,7 +13,10 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import BrokenNode, FakeNode
 
-from sandlot.engine.errors import (
+from sandlot.engine.control.deadlines import run_sweeper
+from sandlot.engine.control.sandbox_request import NewSandbox, parse_sandbox_id
+from sandlot.engine.control.sandbox_states import MOVES
+from sandlot.engine.core.errors import (
     Conflict,
     InvalidRequest,
     MachineFailed,
@@ -21,10 +24,7 @@ from sandlot.engine.errors import (
     NotFound,
     WrongState,
 )
-from sandlot.engine.model import NetworkPolicy, OnTimeout, Sandbox, State
-from sandlot.engine.moves import MOVES
-from sandlot.engine.request import NewSandbox, parse_sandbox_id
-from sandlot.engine.sweeper import run_sweeper
+from sandlot.engine.core.model import NetworkPolicy, OnTimeout, Sandbox, State
 
 BASE = NewSandbox(template="base")
 

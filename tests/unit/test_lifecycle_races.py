@@ -11,9 +11,9 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import FakeNode, LingeringNode, ShortLivedNode, SlowNode, UnstoppableNode
 
-from sandlot.engine.errors import Conflict, MachineFailed, NotFound, Unavailable
-from sandlot.engine.model import NetworkPolicy, Sandbox, State
-from sandlot.engine.request import Limits, NewSandbox
+from sandlot.engine.control.sandbox_request import Limits, NewSandbox
+from sandlot.engine.core.errors import Conflict, MachineFailed, NotFound, Unavailable
+from sandlot.engine.core.model import NetworkPolicy, Sandbox, State
 
 BASE = NewSandbox(template="base")
 KEYED = replace(BASE, idempotency_key="k-1")
@@ -262,7 +262,7 @@ async def test_a_stop_that_fails_is_told_and_can_be_tried_again(tmp_path: Path) 
 async def test_a_stop_that_hangs_holds_up_neither_its_caller_nor_other_deadlines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandlot.engine.lifecycle.EXPIRE_WAIT_S", 0.05)
+    monkeypatch.setattr("sandlot.engine.control.lifecycle.EXPIRE_WAIT_S", 0.05)
     node = LingeringNode()
     async with control_plane(tmp_path, node) as control:
         first = await control.lifecycle.create(control.team.id, replace(BASE, timeout_s=10))
@@ -275,7 +275,7 @@ async def test_a_stop_that_hangs_holds_up_neither_its_caller_nor_other_deadlines
         node.go.set()
         await control.lifecycle.close()
         assert await control.states() == [State.ENDED] * 2
-        monkeypatch.setattr("sandlot.engine.lifecycle.STOP_LIMIT_S", 0.05)
+        monkeypatch.setattr("sandlot.engine.control.lifecycle.STOP_LIMIT_S", 0.05)
         third = await control.lifecycle.create(control.team.id, BASE)
         node.go.clear()
         with pytest.raises(MachineFailed, match="did not stop within"):

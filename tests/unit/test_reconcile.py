@@ -12,10 +12,10 @@ from tests.control import control_plane
 from tests.fakes import FakeNode, LosingNode, SlowLookingNode, SlowNode, UnstoppableNode
 from tests.rows import a_row
 
-from sandlot.engine.errors import Unavailable
-from sandlot.engine.model import Isolation, Machine, Sandbox, State
-from sandlot.engine.reconcile import Drift, Repairs, drift
-from sandlot.engine.request import NewSandbox
+from sandlot.engine.control.reconcile import Drift, Repairs, drift
+from sandlot.engine.control.sandbox_request import NewSandbox
+from sandlot.engine.core.errors import Unavailable
+from sandlot.engine.core.model import Isolation, Machine, Sandbox, State
 
 BASE = NewSandbox(template="base")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -195,7 +195,7 @@ async def test_the_loop_survives_a_host_that_is_broken_for_a_moment(
                 await asyncio.Event().wait()
             raise Unavailable("the runtime does not answer") if self.looks == 2 else OSError("no such directory")
 
-    monkeypatch.setattr("sandlot.engine.reconcile.LOOK_LIMIT_S", 2)
+    monkeypatch.setattr("sandlot.engine.control.reconcile.LOOK_LIMIT_S", 2)
     async with control_plane(tmp_path, node := ForgetfulNode()) as control:
         naps = 0
 

@@ -6,8 +6,8 @@ import asyncio
 
 from bench import trace as table
 
-from sandlot.engine.spans import MOST, Trace, span, tracing
-from sandlot.telemetry import Telemetry, Watched
+from sandlot.server.telemetry import Telemetry, Watched
+from sandlot.spans import MOST, Trace, span, tracing
 
 
 async def test_spans_are_noted_with_what_they_are_inside_of_also_in_tasks_and_threads() -> None:

@@ -11,41 +11,41 @@ from typing import Any
 
 import pytest
 
-from sandlot.engine.building import steps
-from sandlot.engine.building.context import Context
-from sandlot.engine.building.steps import Limits, Steps
-from sandlot.engine.images.layers import Layers
-from sandlot.engine.model import NetworkPolicy, Placed, Resources, Step
-from sandlot.engine.workshop import LocalWorkshop
+from sandlot.engine.builds import steps
+from sandlot.engine.builds.context import Context
+from sandlot.engine.builds.steps import Limits, Steps
+from sandlot.engine.core.model import LayerResult, NetworkPolicy, Resources, Step
+from sandlot.engine.node.build_runner import LocalBuildRunner
+from sandlot.engine.node.images.layers import Layers
 
 
 @dataclass
 class CountingWorkshop:
     """Makes layers that are only names, and remembers everything."""
 
-    known: dict[str, Placed] = field(default_factory=dict)
+    known: dict[str, LayerResult] = field(default_factory=dict)
     made: int = 0
     joined: list[tuple[str, ...]] = field(default_factory=list)
 
-    def recall(self, key: str) -> Placed | None:
+    def recall(self, key: str) -> LayerResult | None:
         return self.known.get(key)
 
-    def remember(self, key: str, placed: Placed) -> None:
+    def remember(self, key: str, placed: LayerResult) -> None:
         self.known[key] = placed
 
-    async def place(self, layers: Any, acts: Any, disk_mb: int) -> Placed:
+    async def place(self, layers: Any, acts: Any, disk_mb: int) -> LayerResult:
         self.made += 1
-        return Placed(layer=f"layer-{self.made}")
+        return LayerResult(layer=f"layer-{self.made}")
 
-    async def join(self, layers: Any) -> Placed:
+    async def join(self, layers: Any) -> LayerResult:
         self.joined.append(tuple(layers))
-        return Placed(layer=f"joined-{len(self.joined)}")
+        return LayerResult(layer=f"joined-{len(self.joined)}")
 
 
-async def walk(workshop: CountingWorkshop, count: int) -> Context:
+async def walk(build_runner: CountingWorkshop, count: int) -> Context:
     walked = Steps(
         team_id="t",
-        workshop=workshop,  # type: ignore[arg-type]
+        build_runner=build_runner,  # type: ignore[arg-type]
         uploads=None,  # type: ignore[arg-type]
         limits=Limits(resources=Resources(), network=NetworkPolicy(), timeout_s=1),
         hold=lambda name: nullcontext(),
@@ -61,15 +61,15 @@ async def test_layers_are_joined_before_they_are_too_many_and_the_cache_still_fi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(steps, "MOST_LAYERS", 4)
-    workshop = CountingWorkshop()
-    context = await walk(workshop, 8)
+    build_runner = CountingWorkshop()
+    context = await walk(build_runner, 8)
     assert context.layers == ("joined-2", "layer-7", "layer-8")
-    assert workshop.joined == [
+    assert build_runner.joined == [
         ("base", "layer-1", "layer-2", "layer-3"),
         ("joined-1", "layer-4", "layer-5", "layer-6"),
     ]
-    assert await walk(workshop, 8) == context
-    assert (workshop.made, len(workshop.joined)) == (8, 2)
+    assert await walk(build_runner, 8) == context
+    assert (build_runner.made, len(build_runner.joined)) == (8, 2)
 
 
 async def test_a_joined_layer_is_what_the_others_show_together(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ async def test_a_joined_layer_is_what_the_others_show_together(tmp_path: Path) -
 
     for name, fill in (("a", bottom), ("b", middle), ("c", top)):
         await layers.publish(name, fill)
-    workshop = LocalWorkshop(node=None, layers=layers, commands=None, steps_dir=tmp_path / "steps")  # type: ignore[arg-type]
-    joined = await workshop.join(["a", "b", "c"])
+    build_runner = LocalBuildRunner(node=None, layers=layers, commands=None, steps_dir=tmp_path / "steps")  # type: ignore[arg-type]
+    joined = await build_runner.join(["a", "b", "c"])
     root = layers.path(joined.layer or "")
     assert sorted(path.name for path in (root / "etc").iterdir()) == ["kept", "link", "new"]
     assert (root / "etc" / "kept").read_text() == "kept" and (root / "etc" / "link").readlink() == Path("/etc/passwd")

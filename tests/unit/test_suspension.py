@@ -12,9 +12,9 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import BrokenNode, FakeNode
 
-from sandlot.engine.errors import Conflict, InvalidRequest, MachineFailed, NoCapacity, NotFound, StateUnusable
-from sandlot.engine.model import NetworkPolicy, OnTimeout, PauseMode, Sandbox, State, Template
-from sandlot.engine.request import Limits, NewSandbox
+from sandlot.engine.control.sandbox_request import Limits, NewSandbox
+from sandlot.engine.core.errors import Conflict, InvalidRequest, MachineFailed, NoCapacity, NotFound, StateUnusable
+from sandlot.engine.core.model import NetworkPolicy, OnTimeout, PauseMode, Sandbox, State, Template
 
 BASE = NewSandbox(template="base")
 PAUSES = replace(BASE, on_timeout=OnTimeout.PAUSE)

@@ -12,10 +12,10 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import FakeNode, HalfPausingNode, RestlessNode
 
-from sandlot.engine.errors import Conflict, MachineFailed, NotFound
-from sandlot.engine.model import OnTimeout, PauseMode, Sandbox, State
-from sandlot.engine.request import NewSandbox
-from sandlot.engine.suspension import RETRY
+from sandlot.engine.control.sandbox_request import NewSandbox
+from sandlot.engine.control.suspension import RETRY
+from sandlot.engine.core.errors import Conflict, MachineFailed, NotFound
+from sandlot.engine.core.model import OnTimeout, PauseMode, Sandbox, State
 
 BASE = NewSandbox(template="base")
 Act = Callable[[Control, Sandbox], Coroutine[Any, Any, object]]

@@ -145,7 +145,7 @@ def _fetch(template: str, source: str, target: Path, name: Path) -> str:
     """Bring a file or directory of a finished stage into the context."""
     from e2b import CommandExitException, Sandbox
 
-    from sandlot.engine.images import extraction
+    from sandlot.engine.node.images import extraction
 
     path = "/" + source.lstrip("/").rstrip("/")
     parent, leaf = os.path.split(path)

@@ -12,8 +12,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandlot import instance
 from sandlot.cli.output import Failure
+from sandlot.server import instance
 
 if TYPE_CHECKING:
     from e2b import Sandbox

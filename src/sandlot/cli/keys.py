@@ -14,8 +14,8 @@ from sandlot.cli.databases import with_database
 from sandlot.cli.options import Json, of_instance
 
 if TYPE_CHECKING:
-    from sandlot.engine.access import Access
-    from sandlot.engine.model import Key
+    from sandlot.engine.control.access import Access
+    from sandlot.engine.core.model import Key
 
 T = TypeVar("T")
 app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
@@ -75,7 +75,7 @@ def _shown(key: Key) -> dict[str, Any]:
 
 
 def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
-    from sandlot.engine.access import Access
+    from sandlot.engine.control.access import Access
     from sandlot.engine.store import Database, SqlAccess
 
     return with_database(Database, lambda database: act(Access(store=SqlAccess(database), clock=_now)))

@@ -18,8 +18,8 @@ from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
 
 if TYPE_CHECKING:
-    from sandlot.platform.access import Access
-    from sandlot.platform.model import Key
+    from sandlot.platform.core.model import Key
+    from sandlot.platform.identity.keys import Access
 
 T = TypeVar("T")
 # What the SDK would read behind the configuration's back.
@@ -36,18 +36,18 @@ def serve() -> None:
     chosen = settings()
     for name in _AMBIENT:
         os.environ.pop(name, None)
-    from sandlot import telemetry
+    from sandlot.server import telemetry
 
     telemetry.configure_logging(chosen.log_level, chosen.log_format)
     asyncio.run(_serve())
 
 
 async def _serve() -> None:
-    from sandlot.engine.api.server import build_server
-    from sandlot.platform import configuration
-    from sandlot.platform.assembly import Setup, platform
+    from sandlot.platform.config import configuration
     from sandlot.platform.store import Database
-    from sandlot.together import configuration_file
+    from sandlot.server.http import build_server
+    from sandlot.wiring.combined import configuration_file
+    from sandlot.wiring.platform import Setup, platform
 
     chosen = settings()
     file = configuration_file(chosen)
@@ -79,7 +79,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Make a key and print it. It is shown this once: only its digest is kept."""
-    from sandlot.platform.model import Scope
+    from sandlot.platform.core.model import Scope
 
     try:
         scopes = {Scope(one) for one in scope} if scope else {Scope.READ, Scope.WRITE}
@@ -122,7 +122,7 @@ def _shown(key: Key) -> dict[str, Any]:
 
 
 def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
-    from sandlot.platform.access import Access
+    from sandlot.platform.identity.keys import Access
     from sandlot.platform.store import Database, SqlKeys
 
     return with_database(Database, lambda database: act(Access(store=SqlKeys(database), clock=_now)))

@@ -90,9 +90,9 @@ def _check_host(settings: Settings) -> None:
 
 
 def _build_base(settings: Settings) -> None:
-    from sandlot.engine.errors import EngineError
-    from sandlot.engine.images import base
-    from sandlot.engine.images.layers import Layers
+    from sandlot.engine.core.errors import EngineError
+    from sandlot.engine.node.images import base
+    from sandlot.engine.node.images.layers import Layers
 
     recipe, directory = base.read_recipe(), settings.cache_dir / "layers"
     if Layers(directory).has(recipe.layer):

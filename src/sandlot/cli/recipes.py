@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.cli.output import Failure
+from sandlot.data_files import data_files
 
-STOCK = Path(__file__).resolve().parents[3] / "templates"
+STOCK = data_files("templates")
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE)
 _ARG = re.compile(r"^(\s*ARG\s+)([A-Za-z_]\w*)(?:=(.*))?$", re.IGNORECASE)
 _COPY_FROM = re.compile(r"^(\s*(?:COPY|ADD)\s+(?:--\S+\s+)*?)--from=(\S+)\s+(.*)$", re.IGNORECASE)

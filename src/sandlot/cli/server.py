@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandlot import instance
 from sandlot.cli import client, output, preparation
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
+from sandlot.server import instance
 
 if TYPE_CHECKING:
     from sandlot.settings import Settings
@@ -139,8 +139,8 @@ def serve(*, with_parent: Annotated[int | None, typer.Option(hidden=True)] = Non
         instance.claim(chosen.data_dir)
     except instance.AlreadyRunning as error:
         raise Failure(f"{error}. End it first: ./sandlot down") from error
-    from sandlot.engine.errors import EngineError
-    from sandlot.main import serve as serve_until_told
+    from sandlot.engine.core.errors import EngineError
+    from sandlot.wiring.serve import serve as serve_until_told
 
     try:
         serve_until_told(chosen)
@@ -185,7 +185,7 @@ def _referenced(chosen: Settings) -> set[str]:
     path = chosen.config or chosen.data_dir / "sandlot.toml"
     if not path.exists():
         return set()
-    from sandlot.platform.configuration import variables
+    from sandlot.platform.config.configuration import variables
 
     return variables(path)
 
@@ -316,8 +316,8 @@ def _give_back_network(chosen: Settings) -> int:
     """
     if os.geteuid() != 0 or not (chosen.data_dir / "network").is_dir():
         return 0
-    from sandlot.engine.network.slots import Slots
-    from sandlot.main import instance_id
+    from sandlot.engine.node.network.slots import Slots
+    from sandlot.wiring.serve import instance_id
 
     async def destroy() -> int:
         slots = Slots(chosen.data_dir, instance_id(chosen.data_dir), chosen.network_range)
@@ -338,7 +338,7 @@ def _status(chosen: Settings) -> dict[str, Any]:
     sandboxes: dict[str, int] = {}
     for row in client.sandboxes(chosen) if healthy else []:
         sandboxes[row["state"]] = sandboxes.get(row["state"], 0) + 1
-    from sandlot.engine.images.layers import Layers
+    from sandlot.engine.node.images.layers import Layers
 
     return {
         "running": facts is not None,

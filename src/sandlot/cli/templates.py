@@ -112,8 +112,8 @@ def import_(
     """Make a template from an image in a file. Recipes can begin with it too: FROM imported/NAME."""
     import asyncio
 
-    from sandlot.engine.images.layers import Layers
-    from sandlot.engine.images.shelved import PREFIX, ImportedImages
+    from sandlot.engine.node.images.imported_images import PREFIX, ImportedImages
+    from sandlot.engine.node.images.layers import Layers
 
     chosen = settings()
     if not source.exists():

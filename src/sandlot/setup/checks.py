@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sandlot import instance
-from sandlot.engine.errors import EngineError
+from sandlot.engine.core.errors import EngineError
+from sandlot.server import instance
 from sandlot.settings import Settings
 from sandlot.setup import gvisor, packages
 
@@ -228,7 +228,7 @@ def _programs() -> Iterator[Finding]:
 
 def _runtimes(settings: Settings) -> Iterator[Finding]:
     """Ask each runtime itself, in a directory of its own so that a running server is not disturbed."""
-    from sandlot.engine.runtimes import RUNTIMES
+    from sandlot.engine.node.runtimes import RUNTIMES
 
     for name, driver in RUNTIMES.items():
         if os.geteuid() != 0:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from sandlot.engine.images import archive
+from sandlot.engine.node.images import archive
 from sandlot.setup import packages
 from sandlot.setup.packages import Progress, SetupFailed
 

@@ -21,7 +21,7 @@ from sandlot.engine.api import (
     templates,
 )
 from sandlot.engine.api.deps import Deps
-from sandlot.failures import failure
+from sandlot.server.failures import failure
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field
 from sandlot.engine.api.deps import Asking, Deps, Given
 from sandlot.engine.api.errors import problems
 from sandlot.engine.api.requests import Body, Name, Text
-from sandlot.engine.building import Builder
-from sandlot.engine.errors import Forbidden, InvalidRequest
-from sandlot.engine.model import AmazonLogin, Build, BuildStatus, LogEntry, Recipe, RegistryLogin, Step, Template
+from sandlot.engine.builds import Builder
+from sandlot.engine.core.errors import Forbidden, InvalidRequest
+from sandlot.engine.core.model import AmazonLogin, Build, BuildStatus, LogEntry, Recipe, RegistryLogin, Step, Template
 
 router = APIRouter(tags=["builds"])
 
@@ -189,7 +189,7 @@ async def _request(body: BuildRequest, deps: Deps, caller: Asking) -> Requested:
 async def upload_link(templateID: Id, hash: FilesHash, request: Request, deps: Given, caller: Asking) -> Upload:
     """Whether the files of a COPY are here already, and where to send them."""
     builder = builder_of(deps)
-    await builder.shelf.own(caller.team.id, templateID)
+    await builder.catalog.own(caller.team.id, templateID)
     url = str(request.base_url).rstrip("/") + _link(caller.team.id, hash, int(time.time()) + LINK_S)
     return Upload(present=builder.uploads.has(caller.team.id, hash), url=url)
 

@@ -9,15 +9,15 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
-from sandlot.engine.access import Access, Caller
-from sandlot.engine.building import Builder
-from sandlot.engine.building.housekeeping import Housekeeping
-from sandlot.engine.errors import NotFound
-from sandlot.engine.lifecycle import Lifecycle
-from sandlot.engine.metrics_history import MetricsHistory
-from sandlot.engine.ports import Clock, TemplateStore
-from sandlot.engine.routing import SANDBOX_ID
-from sandlot.engine.suspension import Suspension
+from sandlot.engine.builds import Builder
+from sandlot.engine.builds.cleanup import Cleanup
+from sandlot.engine.control.access import Access, Caller
+from sandlot.engine.control.lifecycle import Lifecycle
+from sandlot.engine.control.suspension import Suspension
+from sandlot.engine.control.usage_history import MetricsHistory
+from sandlot.engine.core.errors import NotFound
+from sandlot.engine.core.ports import Clock, TemplateStore
+from sandlot.engine.gateway.routes import SANDBOX_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Deps:
     domain: str | None = None  # what clients append to `{port}-{id}.`, with a port if it is not 443
     metrics: Callable[[], Awaitable[bytes]]  # Prometheus text
     builder: Builder | None = None  # None: this server builds nothing
-    housekeeping: Housekeeping | None = None
+    cleanup: Cleanup | None = None
 
 
 def given(request: Request) -> Deps:

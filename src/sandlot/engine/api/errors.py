@@ -9,8 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from sandlot import failures
-from sandlot.engine.errors import (
+from sandlot.engine.core.errors import (
     Conflict,
     EngineError,
     Forbidden,
@@ -25,7 +24,8 @@ from sandlot.engine.errors import (
     Unavailable,
     WrongState,
 )
-from sandlot.failures import UNEXPECTED, Error, failure
+from sandlot.server import failures
+from sandlot.server.failures import UNEXPECTED, Error, failure
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from sandlot.engine.api.responses import (
     isolation_of,
     level_of,
 )
-from sandlot.engine.errors import EngineError, InvalidRequest, NotFound
-from sandlot.engine.model import LogEntry, Sandbox, State
-from sandlot.engine.routing import SANDBOX_ID
+from sandlot.engine.core.errors import EngineError, InvalidRequest, NotFound
+from sandlot.engine.core.model import LogEntry, Sandbox, State
+from sandlot.engine.gateway.routes import SANDBOX_ID
 
 router = APIRouter(tags=["sandboxes"])
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from sandlot.engine.errors import Forbidden, InvalidRequest
-from sandlot.engine.model import NetworkPolicy, OnTimeout
-from sandlot.engine.policy import validate
-from sandlot.engine.request import NewSandbox
+from sandlot.engine.control.sandbox_request import NewSandbox
+from sandlot.engine.core.errors import Forbidden, InvalidRequest
+from sandlot.engine.core.model import NetworkPolicy, OnTimeout
+from sandlot.engine.core.network_policy import validate
 
 METADATA_LIMIT = 64 * 1024
 ENV_LIMIT = 256 * 1024

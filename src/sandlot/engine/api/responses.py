@@ -10,7 +10,7 @@ from typing import Literal, Self
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from sandlot.engine.model import Build, LogEntry, Sandbox, State, Team, Template, Usage
+from sandlot.engine.core.model import Build, LogEntry, Sandbox, State, Team, Template, Usage
 
 CLIENT_ID = "sandlot"  # older clients read it and append it to the sandbox's id; it means nothing
 Level = Literal["debug", "info", "warn", "error"]

@@ -12,8 +12,8 @@ from sandlot.engine.api.deps import Asking, Given, SandboxId
 from sandlot.engine.api.errors import problems
 from sandlot.engine.api.requests import Create, LegacyCreate, NetworkUpdate, Refresh, Timeout
 from sandlot.engine.api.responses import Detail, Listed, SandboxOut, shown
-from sandlot.engine.errors import InvalidRequest
-from sandlot.engine.model import State
+from sandlot.engine.core.errors import InvalidRequest
+from sandlot.engine.core.model import State
 
 router = APIRouter(tags=["sandboxes"])
 

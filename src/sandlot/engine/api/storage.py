@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from sandlot.engine.api.deps import Asking, Deps, Given
 from sandlot.engine.api.errors import problems
-from sandlot.engine.building.housekeeping import Housekeeping
-from sandlot.engine.errors import InvalidRequest
+from sandlot.engine.builds.cleanup import Cleanup
+from sandlot.engine.core.errors import InvalidRequest
 
 router = APIRouter(tags=["templates"])
 
@@ -25,10 +25,10 @@ class Pruned(BaseModel):
     bytes: int
 
 
-def _housekeeping(deps: Deps) -> Housekeeping:
-    if deps.housekeeping is None:
+def _housekeeping(deps: Deps) -> Cleanup:
+    if deps.cleanup is None:
         raise InvalidRequest("this server does not build templates, so there is nothing to keep in order")
-    return deps.housekeeping
+    return deps.cleanup
 
 
 @router.get("/templates/usage", responses=problems())

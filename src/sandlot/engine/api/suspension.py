@@ -11,9 +11,9 @@ from sandlot.engine.api.errors import problems, status_of
 from sandlot.engine.api.requests import Connect, Fork, LegacyConnect, Pause, Resume, Snapshot
 from sandlot.engine.api.responses import ForkOut, Problem, SandboxOut, SnapshotOut, shown
 from sandlot.engine.api.sandboxes import DEFAULT_TIMEOUT_S, LEGACY_TIMEOUT_S
-from sandlot.engine.errors import Conflict, EngineError
-from sandlot.engine.listing import decode_cursor, encode_cursor
-from sandlot.engine.model import Sandbox, State
+from sandlot.engine.control.listing import decode_cursor, encode_cursor
+from sandlot.engine.core.errors import Conflict, EngineError
+from sandlot.engine.core.model import Sandbox, State
 
 router = APIRouter(tags=["sandboxes"])
 

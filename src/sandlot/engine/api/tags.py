@@ -42,18 +42,18 @@ class TagOut(BaseModel):
 @router.post("/templates/tags", status_code=201, responses=problems(404))
 async def assign(body: Assign, deps: Given, caller: Asking) -> Assigned:
     """Give the build that `name:tag` means more tags."""
-    build_id, tags = await builder_of(deps).shelf.assign(caller.team.id, body.target, body.tags)
+    build_id, tags = await builder_of(deps).catalog.assign(caller.team.id, body.target, body.tags)
     return Assigned(buildID=build_id, tags=list(tags))
 
 
 @router.delete("/templates/tags", status_code=204, responses=problems(404))
 async def remove(body: Remove, deps: Given, caller: Asking) -> None:
     """Take tags away. A build without any is let go."""
-    await builder_of(deps).shelf.unassign(caller.team.id, body.name, body.tags)
+    await builder_of(deps).catalog.unassign(caller.team.id, body.name, body.tags)
 
 
 @router.get("/templates/{templateID}/tags", responses=problems(404))
 async def list_tags(templateID: Annotated[str, Path(max_length=256)], deps: Given, caller: Asking) -> list[TagOut]:
     """The tags of a template and the builds they mean."""
-    found = await builder_of(deps).shelf.tags(caller.team.id, templateID)
+    found = await builder_of(deps).catalog.tags(caller.team.id, templateID)
     return [TagOut(tag=tag.tag, buildID=tag.build_id, createdAt=tag.created_at) for tag in found]

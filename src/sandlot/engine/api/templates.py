@@ -13,8 +13,8 @@ from sandlot.engine.api.deps import Asking, Deps, Given
 from sandlot.engine.api.errors import problems
 from sandlot.engine.api.requests import Body
 from sandlot.engine.api.responses import Alias, TemplateOut, TemplateWithBuilds, is_public
-from sandlot.engine.errors import InvalidRequest, NotFound
-from sandlot.engine.model import Template
+from sandlot.engine.core.errors import InvalidRequest, NotFound
+from sandlot.engine.core.model import Template
 
 router = APIRouter(tags=["templates"])
 
@@ -86,7 +86,7 @@ class Changed(BaseModel):
 @router.patch("/v2/templates/{templateID}", responses=problems(404))
 async def change(templateID: Ref, body: Change, deps: Given, caller: Asking) -> Changed:
     """Let every team of this server use a template, or no longer."""
-    template = await builder_of(deps).shelf.publish(caller.team.id, templateID, body.public)
+    template = await builder_of(deps).catalog.publish(caller.team.id, templateID, body.public)
     return Changed(names=[template.name])
 
 
@@ -104,4 +104,4 @@ async def delete(templateID: Ref, deps: Given, caller: Asking) -> None:
     template = await _find(deps, caller, templateID)
     if template.team_id is None:
         raise InvalidRequest(f"template {template.name!r} cannot be deleted: it comes with the server")
-    await builder_of(deps).shelf.delete(caller.team.id, templateID)
+    await builder_of(deps).catalog.delete(caller.team.id, templateID)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import insert, select, update
 
-from sandlot.engine.model import Key, Team
+from sandlot.engine.core.model import Key, Team
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.schema import keys, teams

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import delete, insert, select, update
 
-from sandlot.engine.model import Build, BuildStatus, LogEntry
+from sandlot.engine.core.model import Build, BuildStatus, LogEntry
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.schema import build_logs, builds, tags

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandlot import sql
-from sandlot.engine.errors import Conflict, EngineError, InvalidRequest, Unavailable
+from sandlot.engine.core.errors import Conflict, EngineError, InvalidRequest, Unavailable
 from sandlot.engine.store.schema import REVISION
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sandlot.engine.model import (
+from sandlot.engine.core.model import (
     Build,
     BuildStatus,
     Content,

@@ -9,8 +9,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sandlot.engine.errors import Conflict
-from sandlot.engine.model import Sandbox, State
+from sandlot.engine.core.errors import Conflict
+from sandlot.engine.core.model import Sandbox, State
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.schema import sandboxes

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, delete, func, insert, or_, select, update
 
-from sandlot.engine.model import Sandbox, Template, built
+from sandlot.engine.core.model import Sandbox, Template, built
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.schema import builds, tags, teams, templates

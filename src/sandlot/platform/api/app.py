@@ -14,7 +14,7 @@ from sandlot.platform.api import commands, errors, events, files, sandboxes
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.api.mcp import PATH as MCP
 from sandlot.platform.api.mcp import McpEndpoint
-from sandlot.platform.errors import Unauthorized, Unavailable
+from sandlot.platform.core.errors import Unauthorized, Unavailable
 
 Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"

@@ -13,9 +13,9 @@ from sandlot.platform.api.errors import PROBLEMS, status_of
 from sandlot.platform.api.requests import RunCommand
 from sandlot.platform.api.responses import CommandResult
 from sandlot.platform.api.streams import Stream
-from sandlot.platform.commands import Command, Ended, Happening, Piece, Started
-from sandlot.platform.errors import PlatformError
-from sandlot.platform.sessions import Target
+from sandlot.platform.core.errors import PlatformError
+from sandlot.platform.sessions.commands import Command, Ended, Happening, Piece, Started
+from sandlot.platform.sessions.service import Target
 
 router = APIRouter(prefix="/sandboxes", tags=["commands"], responses=PROBLEMS)
 SSE, LINES = "text/event-stream", "application/x-ndjson"

@@ -8,13 +8,13 @@ from typing import Annotated, cast
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
-from sandlot.platform.access import Access, require
-from sandlot.platform.commands import Commands
-from sandlot.platform.events import Events
-from sandlot.platform.files import Files
-from sandlot.platform.model import Caller, Scope
-from sandlot.platform.sessions import Sessions
-from sandlot.platform.toolbox import Toolbox
+from sandlot.platform.core.model import Caller, Scope
+from sandlot.platform.events.log import Events
+from sandlot.platform.identity.keys import Access, require
+from sandlot.platform.sessions.commands import Commands
+from sandlot.platform.sessions.files import Files
+from sandlot.platform.sessions.service import Sessions
+from sandlot.platform.sessions.tools import SandboxTools
 
 CALLER = "sandlot.caller"  # where the door leaves who is asking
 
@@ -25,7 +25,7 @@ class Deps:
     sessions: Sessions
     commands: Commands
     files: Files
-    toolbox: Toolbox
+    tools: SandboxTools
     events: Events
     version: str
     keep_alive_s: float = 15.0

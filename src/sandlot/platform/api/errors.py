@@ -9,9 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from sandlot import failures
-from sandlot.failures import Error, failure
-from sandlot.platform.errors import (
+from sandlot.platform.core.errors import (
     Busy,
     ConfigurationError,
     Conflict,
@@ -24,6 +22,8 @@ from sandlot.platform.errors import (
     Unauthorized,
     Unavailable,
 )
+from sandlot.server import failures
+from sandlot.server.failures import Error, failure
 
 log = logging.getLogger(__name__)
 

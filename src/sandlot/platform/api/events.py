@@ -8,15 +8,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from sandlot.platform.access import speaks_for
 from sandlot.platform.api.deps import Deps, Given, Reader
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import Identifier
 from sandlot.platform.api.streams import Stream
-from sandlot.platform.errors import InvalidRequest
-from sandlot.platform.events import Filter, types_of
-from sandlot.platform.model import Caller, EventType
-from sandlot.platform.webhooks import shown
+from sandlot.platform.core.errors import InvalidRequest
+from sandlot.platform.core.model import Caller, EventType
+from sandlot.platform.events.log import Filter, types_of
+from sandlot.platform.events.webhooks import shown
+from sandlot.platform.identity.keys import speaks_for
 
 router = APIRouter(tags=["events"], responses=PROBLEMS)
 RETRY_MS = 1000

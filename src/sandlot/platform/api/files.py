@@ -13,13 +13,13 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
-from sandlot.failures import describe
 from sandlot.platform.api.deps import Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import DownloadFile, ReadFile, WriteFile
 from sandlot.platform.api.responses import Content, Written
 from sandlot.platform.api.streams import Stream
-from sandlot.platform.errors import InvalidRequest
+from sandlot.platform.core.errors import InvalidRequest
+from sandlot.server.failures import describe
 
 router = APIRouter(prefix="/sandboxes", tags=["files"], responses=PROBLEMS)
 PIECE = 256 * 1024

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from sandlot.platform.model import Caller
-from sandlot.platform.sessions import WAIT_S, Target
+from sandlot.platform.core.model import Caller
+from sandlot.platform.sessions.service import WAIT_S, Target
 
 MOST_TIMEOUT_S = 30 * 86400
 MOST_TEXT = 24 << 20

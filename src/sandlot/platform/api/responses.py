@@ -6,8 +6,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from sandlot.platform.model import Session, Status
-from sandlot.platform.queue import Place
+from sandlot.platform.core.model import Session, Status
+from sandlot.platform.sessions.queue import Place
 
 
 class QueuePlace(BaseModel):

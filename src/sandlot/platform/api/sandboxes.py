@@ -13,9 +13,9 @@ from sandlot.platform.api import responses
 from sandlot.platform.api.deps import Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import Create, ExposePort, Identifier, Named, SetTimeout
-from sandlot.platform.errors import InvalidRequest
-from sandlot.platform.model import Session, Status
-from sandlot.platform.sessions import Order, Target
+from sandlot.platform.core.errors import InvalidRequest
+from sandlot.platform.core.model import Session, Status
+from sandlot.platform.sessions.service import SessionRequest, Target
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], responses=PROBLEMS)
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], responses=PROBLEMS)
 @router.post("/create", status_code=201, responses={202: {"model": responses.Sandbox, "description": "It waits."}})
 async def create(body: Create, deps: Given, caller: Writer, response: Response) -> responses.Sandbox:
     """Your sandbox: a new one, or the one of this `session_id`. 202 if it still waits when the time to wait is over."""
-    order = Order(
+    order = SessionRequest(
         user_id=body.user_id,
         session_id=body.session_id,
         template_id=body.template_id,
@@ -66,7 +66,7 @@ async def expose_port(body: ExposePort, deps: Given, caller: Writer) -> response
 @router.post("/tools")
 async def tools(body: Named, deps: Given, caller: Writer) -> responses.Tools:
     """Where the MCP tools inside it are, and a token for them. 409 if its template has none."""
-    found = await deps.toolbox.open(body.target(caller))
+    found = await deps.tools.open(body.target(caller))
     return responses.Tools(url=found.url, token=found.token)
 
 

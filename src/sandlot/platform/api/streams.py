@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sandlot.platform.errors import PlatformError
+from sandlot.platform.core.errors import PlatformError
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 60.0  # for a reader that takes nothing at all

@@ -12,12 +12,12 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import Field
 from starlette.types import ASGIApp
 
-from sandlot.platform.access import require
 from sandlot.platform.api.deps import CALLER, Deps
-from sandlot.platform.commands import Command
-from sandlot.platform.errors import PlatformError
-from sandlot.platform.model import Caller, Scope, Session, Status
-from sandlot.platform.sessions import Order, Target
+from sandlot.platform.core.errors import PlatformError
+from sandlot.platform.core.model import Caller, Scope, Session, Status
+from sandlot.platform.identity.keys import require
+from sandlot.platform.sessions.commands import Command
+from sandlot.platform.sessions.service import SessionRequest, Target
 
 PATH = "/mcp"
 MOST_SHOWN = 100_000  # characters; more would only drown a model
@@ -47,7 +47,7 @@ class Tools:
             raise ToolError(str(error)) from error
 
     async def _sandbox(self, caller: Caller, user_id: str, session: str) -> Session:
-        order = Order(user_id=user_id, session_id=f"mcp-{session}")
+        order = SessionRequest(user_id=user_id, session_id=f"mcp-{session}")
         found = await self._deps.sessions.create(caller, order, wait_s=60)
         if found.status is not Status.RUNNING:
             place = await self._deps.sessions.place(found)

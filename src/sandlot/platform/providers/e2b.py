@@ -25,7 +25,7 @@ from e2b.exceptions import (
 from e2b.sandbox.commands.command_handle import CommandExitException
 from e2b.sandbox.filesystem.filesystem import FileType
 
-from sandlot.platform.errors import (
+from sandlot.platform.core.errors import (
     Conflict,
     InvalidRequest,
     NotFound,
@@ -35,8 +35,8 @@ from sandlot.platform.errors import (
     SandboxGone,
     Unavailable,
 )
-from sandlot.platform.model import Found, Wish
-from sandlot.platform.ports import Box, OnOutput, Running
+from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
+from sandlot.platform.core.ports import Box, OnOutput, Running
 
 SESSION_MARK, PLATFORM_MARK = "sandlot-session", "sandlot-platform"
 CREATE_S = 120.0
@@ -87,7 +87,7 @@ class E2BProvider:
         self._address, self._platform = address, platform
         self._boxes: dict[str, tuple[float, E2BBox]] = {}
 
-    async def create(self, wish: Wish) -> str:
+    async def create(self, wish: SandboxSpec) -> str:
         address = await self._address()
         with translated(self.name, "start a sandbox"):
             made = await AsyncSandbox.create(
@@ -129,7 +129,7 @@ class E2BProvider:
         with translated(self.name, "change the timeout of a sandbox"):
             await AsyncSandbox.set_timeout(sandbox_id, timeout_s, **address.params())
 
-    async def find(self, sandbox_id: str) -> Found | None:
+    async def find(self, sandbox_id: str) -> ProviderSandbox | None:
         address = await self._address()
         try:
             with translated(self.name, "look at a sandbox"):
@@ -138,10 +138,10 @@ class E2BProvider:
             return None
         return _found(info)
 
-    async def inventory(self) -> Sequence[Found]:
+    async def inventory(self) -> Sequence[ProviderSandbox]:
         address = await self._address()
         query = SandboxQuery(metadata={PLATFORM_MARK: self._platform})
-        found: list[Found] = []
+        found: list[ProviderSandbox] = []
         with translated(self.name, "list sandboxes"):
             pages = AsyncSandbox.list(query=query, limit=100, **address.params())
             while pages.has_next:
@@ -236,8 +236,8 @@ class _Handle:
             await self._handle.kill()
 
 
-def _found(info: Any) -> Found:
-    return Found(
+def _found(info: Any) -> ProviderSandbox:
+    return ProviderSandbox(
         id=info.sandbox_id,
         session=info.metadata.get(SESSION_MARK, ""),
         is_paused=info.state == SandboxState.PAUSED,

@@ -7,7 +7,7 @@ import secrets
 from sqlalchemy import insert, select
 
 from sandlot import sql
-from sandlot.platform.errors import ConfigurationError, Conflict, InvalidRequest, PlatformError, Unavailable
+from sandlot.platform.core.errors import ConfigurationError, Conflict, InvalidRequest, PlatformError, Unavailable
 from sandlot.platform.store.schema import REVISION, VERSION_TABLE, facts
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import delete, select, update
 
-from sandlot.platform.model import Delivery
+from sandlot.platform.core.model import Delivery
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import deliveries, events

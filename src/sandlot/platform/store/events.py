@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sandlot.platform.model import Event, EventType
+from sandlot.platform.core.model import Event, EventType
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import deliveries, events

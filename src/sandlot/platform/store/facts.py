@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy import insert, select
 
-from sandlot.platform.errors import Conflict
+from sandlot.platform.core.errors import Conflict
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import facts
 

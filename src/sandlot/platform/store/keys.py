@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import insert, select, update
 
-from sandlot.platform.model import Key
+from sandlot.platform.core.model import Key
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import keys

@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
-from sandlot.platform.model import Event, EventType, Key, Scope, Session, Status
+from sandlot.platform.core.model import Event, EventType, Key, Scope, Session, Status
 
 Row = Mapping[Any, Any]
 

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
 
-from sandlot.platform.errors import Conflict
-from sandlot.platform.model import OVER, Event, Session, Status
+from sandlot.platform.core.errors import Conflict
+from sandlot.platform.core.model import OVER, Event, Session, Status
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.events import Route, append

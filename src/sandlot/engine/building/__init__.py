@@ -1,6 +1,0 @@
-"""Builds: turns recipes into templates, step by step, over layers that are kept by content."""
-
-from sandlot.engine.building.builder import Builder, BuildLimits
-from sandlot.engine.building.names import Reference, parse_name
-
-__all__ = ["BuildLimits", "Builder", "Reference", "parse_name"]

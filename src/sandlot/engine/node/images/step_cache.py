@@ -1,0 +1,58 @@
+"""What steps of builds gave, by key: which layer holds a step's changes. The cache of every build on the machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from pathlib import Path
+
+from sandlot.engine.core.model import LayerResult
+from sandlot.engine.node.images.layers import Layers
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class StepCache:
+    """A small file per key. A key whose layer is gone has no outcome; a later outcome takes the place of an earlier."""
+
+    def __init__(self, directory: Path, layers: Layers) -> None:
+        self._directory, self._layers = directory, layers
+
+    def recall(self, key: str) -> LayerResult | None:
+        try:
+            found = json.loads(self._path(key).read_text())
+            placed = LayerResult(layer=found["layer"], home=found["home"])
+            self._path(key).touch()  # what was used lately is not pruned
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return placed if placed.layer is None or self._layers.has(placed.layer) else None
+
+    def remember(self, key: str, placed: LayerResult) -> None:
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+        draft.write_text(json.dumps({"layer": placed.layer, "home": placed.home}))
+        draft.rename(path)
+
+    def recent(self, within_s: float) -> set[str]:
+        """Layers of steps that a build used lately."""
+        after = time.time() - within_s
+        paths = [path for path in self._directory.glob("??/*") if _KEY.fullmatch(path.name)]
+        return {json.loads(path.read_text())["layer"] or "" for path in paths if path.stat().st_mtime > after}
+
+    def forget_missing(self) -> int:
+        """Remove keys whose layers are gone; how many."""
+        gone = 0
+        for path in self._directory.glob("??/*"):
+            layer = json.loads(path.read_text())["layer"] if _KEY.fullmatch(path.name) else None
+            if layer is not None and not self._layers.has(layer):
+                path.unlink(missing_ok=True)
+                gone += 1
+        return gone
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is not the key of a step")
+        return self._directory / key[:2] / key

@@ -1,0 +1,257 @@
+"""Slots: gives every machine a place on the network, keeps fresh ones ready, and takes used ones away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from sandlot.engine.core.errors import Conflict, EngineError, NoCapacity, NotFound, Unavailable
+from sandlot.engine.core.model import NetworkPolicy, Slot
+from sandlot.engine.core.network_policy import Rules, compile_rules
+from sandlot.engine.node.network import block, kernel, rules
+from sandlot.engine.node.network.claims import Claims
+from sandlot.engine.node.network.plan import Place, capacity
+from sandlot.engine.node.network.relay import Common, Relay
+from sandlot.engine.node.network.resolver import Resolver
+from sandlot.engine.node.processes import CommandFailed
+
+log = logging.getLogger(__name__)
+
+_OPEN = Rules()  # what a fresh slot's router enforces before anybody says more
+
+_FIREWALLS_S = 30
+
+
+@dataclass(slots=True)
+class _Held:
+    place: Place
+    relay: Relay
+    rules: Rules
+
+
+class Slots:
+    """The `Network` of one host. What matters is in the kernel and in claim files; this object can be lost at any time."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        instance: str,
+        range: IPv4Network,
+        allow_private: tuple[IPv4Network, ...] = (),
+        dns_servers: tuple[str, ...] = (),
+        warm: int = 4,
+    ) -> None:
+        self._data_dir, self._instance, self._pool, self._opened = data_dir, instance, range, allow_private
+        self._common = Common(Resolver(dns_servers, allow_private, range))
+        self._warm = warm
+        self._claims = Claims(data_dir / "network" / "claims")
+        self._block = range
+        self._mtu = 1500
+        self._ready: deque[tuple[Place, Relay]] = deque()
+        self._held: dict[str, _Held] = {}
+        self._busy: set[int] = set()  # indices that are being made or removed, or are in use
+        self._next = 0
+        self._refilling: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._firewalls_seen_at = 0.0
+
+    @property
+    def ready(self) -> int:
+        """Slots that are made and wait for a sandbox."""
+        return len(self._ready)
+
+    async def open(self) -> None:
+        self._claims.open()
+        self._block = await block.take(
+            self._data_dir, self._instance, self._pool, keep=any(map(self._is_whole, self._claims.read()))
+        )
+        self._mtu = await kernel.uplink_mtu()
+        await kernel.enable_forwarding()
+        await kernel.load_host_rules(rules.host_rules(self._instance, self._block, self._pool, self._opened))
+        await kernel.pass_foreign_firewalls(self._instance)
+        self._firewalls_seen_at = time.monotonic()
+        await self._repair()
+        self._is_open = True
+        await self._make_ready(self._warm - len(self._ready))
+
+    async def close(self) -> None:
+        self._is_open = False
+        if self._refilling:
+            self._refilling.cancel()
+            await asyncio.gather(self._refilling, return_exceptions=True)
+        ready, self._ready = self._ready, deque()
+        held, self._held = self._held, {}
+        for relay in [*(relay for _, relay in ready), *(one.relay for one in held.values())]:
+            await relay.close()
+
+    async def destroy(self) -> None:
+        """Remove everything of this instance from the host: slots, rules, claims. Machines in them lose their network."""
+        await self.close()
+        for index, _ in self._claims.read().items():
+            self._claims.drop(index)
+        await kernel.remove([self._place(index) for index in kernel.found(self._instance)])
+        await kernel.drop_host_table(rules.host_table(self._instance))
+        await kernel.forget_foreign_firewalls(self._instance)
+        await block.give_back(self._data_dir, self._instance)
+
+    async def acquire(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
+        if sandbox_id in self._held or sandbox_id in self._claims.read().values():
+            raise Conflict(f"sandbox {sandbox_id} has a network slot already; release it first")
+        place, relay = await self._fresh()
+        held = _Held(place, relay, _OPEN)
+        try:
+            if sandbox_id in self._held or not self._claims.add(place.index, sandbox_id):
+                raise Unavailable(
+                    f"network slot {place.index} is claimed by somebody else; restart the server to repair"
+                )
+            self._held[sandbox_id] = held
+            await self._enforce(held, policy)
+        except BaseException:
+            if self._held.get(sandbox_id) is held:
+                del self._held[sandbox_id]
+            await asyncio.shield(self._discard(place, relay))
+            raise
+        finally:
+            self._refill()
+        return place.slot()
+
+    async def adopt(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
+        if sandbox_id in self._held:
+            await self.apply(sandbox_id, policy)
+            return self._held[sandbox_id].place.slot()
+        index = self._claimed_index(sandbox_id)
+        if index is None or not self._is_whole(index):
+            raise NotFound(f"sandbox {sandbox_id} has no network slot on this host")
+        place = self._place(index)
+        held = _Held(place, await Relay.listen(place, self._common), _OPEN)
+        try:
+            await self._enforce(held, policy, known=False)
+        except BaseException:
+            await held.relay.close()
+            raise
+        self._held[sandbox_id] = held
+        return place.slot()
+
+    async def apply(self, sandbox_id: str, policy: NetworkPolicy) -> None:
+        held = self._held.get(sandbox_id)
+        if held is None:
+            raise NotFound(f"sandbox {sandbox_id} has no network slot on this host")
+        await self._enforce(held, policy)
+
+    async def release(self, sandbox_id: str) -> None:
+        held = self._held.pop(sandbox_id, None)
+        index = held.place.index if held else self._claimed_index(sandbox_id)
+        if index is not None:
+            await asyncio.shield(self._discard(self._place(index), held.relay if held else None))
+            self._refill()
+
+    async def claims(self) -> Mapping[str, Slot]:
+        return {
+            sandbox_id: self._place(index).slot()
+            for index, sandbox_id in self._claims.read().items()
+            if self._is_whole(index)
+        }
+
+    async def _enforce(self, held: _Held, policy: NetworkPolicy, *, known: bool = True) -> None:
+        """Put a policy in force: first in the kernel, then in the relays, which also end what is no longer allowed."""
+        wanted = compile_rules(policy)
+        if not known or wanted != held.rules:
+            try:
+                await kernel.load_router_rules(held.place, rules.policy_rules(wanted))
+            except CommandFailed as error:
+                log.error("the rules of network slot %s could not be loaded: %s", held.place.index, error)
+                raise Unavailable("the network policy could not be put in force; the server's log says why") from error
+        held.rules = wanted
+        held.relay.enforce(wanted)
+
+    async def _fresh(self) -> tuple[Place, Relay]:
+        while not self._ready:
+            if self._refilling and not self._refilling.done():
+                await asyncio.wait([self._refilling])
+                if self._ready:
+                    break
+            await self._make_ready(1)
+        return self._ready.popleft()
+
+    async def _make_ready(self, count: int) -> None:
+        if count <= 0:
+            return
+        places = [self._place(index) for index in self._reserve(count)]
+        router_rules = [rules.router_rules(place, self._pool, self._opened) for place in places]
+        made: list[tuple[Place, Relay]] = []
+        try:
+            await kernel.make(places, router_rules, self._mtu)
+            for place in places:
+                made.append((place, await Relay.listen(place, self._common)))
+        except BaseException as error:
+            for _, relay in made:
+                await relay.close()
+            await kernel.remove(places)
+            self._busy.difference_update(place.index for place in places)
+            if isinstance(error, CommandFailed):
+                log.error("network slots could not be made: %s", error)
+                raise Unavailable("network slots could not be made; the server's log says why") from error
+            raise
+        self._ready.extend(made)
+
+    def _reserve(self, count: int) -> list[int]:
+        """Free indices, the longest unused first: an address should rest before it is somebody else's."""
+        total = capacity(self._block)
+        order = ((self._next + step) % total for step in range(total))
+        chosen = [index for index in order if index not in self._busy][:count]
+        if not chosen:
+            raise NoCapacity(f"all {total} network slots of this server are in use; try again when a sandbox has ended")
+        self._next = (chosen[-1] + 1) % total
+        self._busy.update(chosen)
+        return chosen
+
+    async def _discard(self, place: Place, relay: Relay | None) -> None:
+        """A used slot is removed, not cleaned: no connection, rule or neighbour of its former life can stay."""
+        if relay:
+            await relay.close()
+        await kernel.remove([place])
+        self._claims.drop(place.index)
+        self._busy.discard(place.index)
+
+    def _refill(self) -> None:
+        missing = self._warm - len(self._ready)
+        if self._is_open and missing > 0 and (self._refilling is None or self._refilling.done()):
+            self._refilling = asyncio.create_task(self._refill_now(), name="network slots")
+
+    async def _refill_now(self) -> None:
+        try:
+            while (missing := self._warm - len(self._ready)) > 0:
+                await self._make_ready(missing)
+            if time.monotonic() - self._firewalls_seen_at > _FIREWALLS_S:  # Docker may have been started since
+                await kernel.pass_foreign_firewalls(self._instance)
+                self._firewalls_seen_at = time.monotonic()
+        except NoCapacity:
+            pass
+        except EngineError as error:
+            log.warning("network slots could not be made ahead of time: %s", error)
+
+    async def _repair(self) -> None:
+        """Bring host and claims in line: slots nobody claims go, claims without a slot go."""
+        claimed = self._claims.read()
+        for index in [index for index in claimed if not self._is_whole(index)]:
+            log.warning("the network slot of sandbox %s is gone; its claim is dropped", claimed[index])
+            self._claims.drop(index)
+        kept = set(self._claims.read())
+        ours = {place.index for place, _ in self._ready} | {held.place.index for held in self._held.values()}
+        await kernel.remove([self._place(index) for index in sorted(kernel.found(self._instance) - kept - ours)])
+        self._busy = kept | ours
+
+    def _claimed_index(self, sandbox_id: str) -> int | None:
+        return next((index for index, holder in self._claims.read().items() if holder == sandbox_id), None)
+
+    def _is_whole(self, index: int) -> bool:
+        return kernel.is_whole(self._place(index))
+
+    def _place(self, index: int) -> Place:
+        return Place(self._instance, index, self._block)

@@ -1,0 +1,195 @@
+"""The `container` runtime: machines on the host's kernel, behind namespaces, a user namespace and a system call filter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from sandlot.engine.core.errors import EngineError, MachineFailed, NotFound, Unavailable
+from sandlot.engine.core.model import Instance, Isolation, MachineSpec
+from sandlot.engine.node import processes
+from sandlot.engine.node.runtimes import disks, idmap, oci, rootfs, seccomp
+from sandlot.engine.node.runtimes.driver import OciDriver, Record
+from sandlot.engine.node.runtimes.idmap import IdRange, UserNamespaces
+from sandlot.spans import span
+
+PROGRAMS = ("crun", "runc")  # the first one found; crun starts in half the time
+IMAGE = "disk.img"
+CHECK_DISK_MB = 16
+AHEAD = 8  # user namespaces that are made before they are needed
+
+
+class Container(OciDriver):
+    name = "container"
+    isolation = Isolation.NAMESPACES
+    captures_memory = False  # memory is kept by standing still (`freeze`), for as long as the host is up
+
+    def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
+        super().__init__(data_dir, instance, program=program)
+        self._namespaces = UserNamespaces()
+        self._versions: dict[str, str] = {}
+        self._ahead: asyncio.Task[None] | None = None
+
+    async def check(self) -> None:
+        """Put a root filesystem together for real: versions and modules of kernels tell less than one attempt."""
+        await self._version()
+        name = f".check-{secrets.token_hex(4)}"
+        scratch = self._data_dir / "run" / name
+        scratch.mkdir(parents=True)
+        try:
+            await disks.make(scratch / IMAGE, CHECK_DISK_MB, self._cache)
+            ids = IdRange.of(self._instance, 0)
+            userns = await self._namespaces.get(ids)
+            root = rootfs.mount_writable(self._stage.make(name), (scratch,), scratch / IMAGE, ids, userns)
+            with idmap.acting_as_root_of(ids):
+                (root / "written").touch()
+        except (EngineError, OSError) as error:
+            raise Unavailable(
+                f"runtime 'container' does not work on this host: {error}. It needs root, Linux 5.19 or later, and the "
+                "modules loop, ext4 and overlay: try `modprobe -a loop ext4 overlay`"
+            ) from error
+        finally:
+            self._stage.clear(name)
+            shutil.rmtree(scratch)
+
+    def _find(self) -> str:
+        for name in (self._program,) if self._program else PROGRAMS:
+            if path := shutil.which(name):
+                return path
+        wanted = self._program or "crun"
+        raise Unavailable(f"runtime 'container' needs {wanted!r}, which is not on this host: apt-get install crun")
+
+    async def _version(self) -> str:
+        program = self._find()
+        if program not in self._versions:
+            said = (await processes.run(program, "--version")).stdout.decode(errors="replace")
+            self._versions[program] = said.splitlines()[0].strip()
+        return self._versions[program]
+
+    async def _launch(self, spec: MachineSpec, place: Path) -> None:
+        ids = IdRange.of(self._instance, spec.slot.index)
+        with span("user namespace"):
+            userns = await self._namespaces.get(ids)
+        rootfs.write_names(spec, place / "names")
+        if spec.checkpoint is None:
+            with span("disk"):
+                await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+        else:
+            await disks.released(str(place / IMAGE))  # by the machine that had it before the pause
+            await disks.take_over(spec.checkpoint / IMAGE, place / IMAGE, in_place=spec.owns_checkpoint)
+        layers = (*spec.layers, place / "names")
+        stage = self._stage.make(spec.sandbox_id)
+        with span("mounts"):
+            root = await processes.to_the_end(
+                asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
+            )
+        guest = rootfs.directory(stage / "guest")
+        idmap.show_mapped(spec.guest, guest, userns, readonly=True)
+        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
+        with span("crun"):
+            await self._run(
+                self._find(), "--root", str(self._root), "--log", str(place / "log"),
+                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+            )  # fmt: skip
+        self._get_ahead(spec.slot.index)
+        self._clear_stage(
+            spec.sandbox_id
+        )  # the machine holds its own copies: when it ends, they and the loop device go with it
+
+    def _get_ahead(self, index: int) -> None:
+        """Slots are given out in order: those after this one will want their user namespaces soon."""
+        if self._ahead is None or self._ahead.done():
+            ranges = [IdRange.of(self._instance, index + step) for step in range(1, AHEAD + 1)]
+            self._ahead = asyncio.create_task(self._namespaces.ahead(ranges))
+
+    async def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.gather(self._ahead, return_exceptions=True)
+        await super().close()
+
+    async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
+        """The files, as they are at one moment: the machine stands still while its disk is copied, and longer if it did before."""
+        record = self._record_of(instance.sandbox_id)
+        stands_still = self._cgroup(instance.sandbox_id).is_frozen()
+        await self.freeze(instance)
+        try:
+            into.mkdir(parents=True)
+            await asyncio.to_thread(self._flush, instance.sandbox_id)
+            if final:
+                os.link(record.place / IMAGE, into / IMAGE)
+            else:
+                await asyncio.to_thread(disks.copy_sparse, record.place / IMAGE, into / IMAGE)
+        except BaseException as error:
+            shutil.rmtree(into, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise MachineFailed(
+                    f"the files of sandbox {instance.sandbox_id} could not be written: {error.strerror}; it goes on running"
+                ) from error
+            raise
+        finally:
+            if not stands_still:
+                await processes.to_the_end(self.thaw(instance))
+
+    @contextlib.asynccontextmanager
+    async def written(self, state: Path, sandbox_id: str) -> AsyncIterator[Path]:
+        name = f"written-{secrets.token_hex(4)}"
+        place = self._stage.make(name)
+        try:
+            await disks.released(str(Path(sandbox_id) / "runtime" / IMAGE))
+            disk = rootfs.directory(place / "disk")
+            disks.mount(state / IMAGE, disk)
+            yield disk / disks.UPPER
+        finally:
+            self._stage.clear(name)
+
+    def _flush(self, sandbox_id: str) -> None:
+        """Have the kernel write the machine's disk out. The way in is the main process's root, opened as a directory only."""
+        pidfd = self._main_process(sandbox_id)
+        if pidfd is None:
+            raise NotFound(f"sandbox {sandbox_id} has no machine on this host")
+        try:
+            pid = int(self._pid_file(sandbox_id).read_text())
+            root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                disks.flush(root)
+            finally:
+                os.close(root)
+        finally:
+            os.close(pidfd)
+
+    def _config(self, spec: MachineSpec, root: Path, guest: Path, ids: IdRange) -> dict[str, object]:
+        limits = oci.limits(spec.resources, pids=spec.resources.pids)
+        config = oci.config(spec, root, guest, f"{self._parent}/{spec.sandbox_id}", limits)
+        oci.harden(config, ids, seccomp.profile())
+        oci.say_boot_id(config, spec, spec.directory / "runtime")
+        return config
+
+    def _forget(self, sandbox_id: str) -> None:
+        state = self._root / sandbox_id
+        if state.is_dir():
+            shutil.rmtree(state)
+
+    def _known(self) -> set[str]:
+        return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
+
+    def _disk_used(self, record: Record) -> int:
+        """The machine's file system knows, too, what the kernel has not written to the image yet."""
+        on_disk, pidfd = super()._disk_used(record), self._main_process(record.sandbox_id)
+        if pidfd is None:
+            return on_disk
+        try:
+            pid = int(self._pid_file(record.sandbox_id).read_text())
+            seen = os.statvfs(f"/proc/{pid}/root")
+        finally:
+            os.close(pidfd)
+        return max(on_disk, (seen.f_blocks - seen.f_bfree) * seen.f_frsize)
+
+    def _disk_file(self, record: Record) -> Path:
+        return record.place / IMAGE

@@ -1,0 +1,212 @@
+"""The `gvisor` runtime: machines whose system calls are served by runsc's user-space kernel, never by the host's."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import fcntl
+import json
+import logging
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Collection
+from concurrent.futures import Future
+from pathlib import Path
+
+from sandlot.engine.core.errors import MachineFailed, Unavailable
+from sandlot.engine.core.model import Instance, Isolation, MachineSpec, Slot
+from sandlot.engine.node import processes
+from sandlot.engine.node.runtimes import disks, oci, rootfs
+from sandlot.engine.node.runtimes.driver import OciDriver, Record
+from sandlot.engine.node.runtimes.programs import Programs
+from sandlot.spans import span
+
+IMAGE = "disk.img"
+MEMORY = "memory"
+CAPTURE_TIMEOUT_S = 300
+PLATFORM = "--platform=systrap"
+# A guest's thread is not one thread of the host: the kernel in user space needs its own, and two per guest process.
+HOST_TASKS_PER_PID = 3
+HOST_TASKS = 512
+CLONE_NEWNET, SIOCGIFADDR = 0x40000000, 0x8915
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+log = logging.getLogger(__name__)
+
+
+class GVisor(OciDriver):
+    name = "gvisor"
+    isolation = Isolation.SENTRY
+    captures_memory = True
+
+    def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
+        super().__init__(data_dir, instance, program=program)
+        self._runsc = program or "runsc"
+        self._programs = Programs(data_dir / "programs", "runsc")
+        self._said_version: str | None = None
+
+    async def check(self) -> None:
+        """Run one program under runsc for real: what keeps it from working (ptrace limits, old kernels) shows only then."""
+        await self._version()
+        if not Path("/dev/loop-control").exists():
+            raise Unavailable("runtime 'gvisor' needs the loop module in the host's kernel: modprobe loop")
+        with tempfile.TemporaryDirectory(prefix="sandlot-check-") as scratch:
+            flags = ("--root", scratch, PLATFORM, "--network=none", "--ignore-cgroups")
+            tried = await processes.run(self._runsc, *flags, "do", "/bin/true", check=False, timeout_s=30)
+        if tried.status != 0:
+            said = (tried.stderr or tried.stdout).decode(errors="replace").strip()[-300:]
+            raise Unavailable(f"runtime 'gvisor' does not work on this host: {self._runsc} says: {said}")
+
+    async def _version(self) -> str:
+        if self._said_version is None:
+            if shutil.which(self._runsc) is None:
+                raise Unavailable(
+                    f"runtime 'gvisor' needs {self._runsc!r}, which is not on this host: apt-get install runsc"
+                )
+            said = (await processes.run(self._runsc, "--version")).stdout.decode(errors="replace")
+            self._said_version = said.splitlines()[0].strip()
+        return self._said_version
+
+    async def program(self) -> str:
+        return (await asyncio.to_thread(self._programs.keep, self._runsc))[0]
+
+    def keep_programs(self, needed: Collection[str]) -> None:
+        self._programs.forget_all_but(needed)
+
+    async def _launch(self, spec: MachineSpec, place: Path) -> None:
+        if spec.checkpoint is None:
+            rootfs.write_names(spec, place / "names")
+            rootfs.stand_in_for_sudo(spec, place / "names")
+            begin: tuple[str, ...] = ("run",)
+        else:
+            rootfs.copy_names(spec.checkpoint / "names", place / "names")
+            begin = ("restore", "--image-path", str(spec.checkpoint / MEMORY))
+        with span("disk"):
+            await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+        stage = self._stage.make(spec.sandbox_id)
+        with span("mounts"):
+            root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, place, stage))
+        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, place)))
+        with span("address"):
+            await address(spec.slot)
+        with span("runsc"):
+            await self._run(
+                *self._command(self._record_of(spec.sandbox_id), store), *begin, "--detach", "--bundle", str(place),
+                "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+            )  # fmt: skip
+        self._clear_stage(spec.sandbox_id)  # the machine's processes hold their own copies
+
+    async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
+        """Memory and files in one image: what the guest changed is part of runsc's own state."""
+        record = self._record_of(instance.sandbox_id)
+        store = self._stage.place(instance.sandbox_id) / "disk" / disks.UPPER
+        try:
+            (into / MEMORY).mkdir(parents=True)
+            rootfs.copy_names(record.place / "names", into / "names")
+            await processes.to_the_end(
+                processes.run(
+                    *self._command(record, store),
+                    "checkpoint",
+                    "--leave-running",
+                    "--compression=none",
+                    "--image-path",
+                    str(into / MEMORY),
+                    instance.sandbox_id,
+                    timeout_s=CAPTURE_TIMEOUT_S,
+                )
+            )
+        except BaseException as error:
+            shutil.rmtree(into, ignore_errors=True)
+            if isinstance(error, processes.CommandFailed | OSError):
+                log.warning("could not capture sandbox %s: %s", instance.sandbox_id, error)
+                raise MachineFailed(
+                    f"the state of sandbox {instance.sandbox_id} could not be written: {_reason(error)}; it goes on running"
+                ) from error
+            raise
+
+    def _mount(self, spec: MachineSpec, place: Path, stage: Path) -> tuple[Path, Path, Path]:
+        root = rootfs.mount_readonly(stage, (*spec.layers, place / "names"))
+        guest = rootfs.show_readonly(spec.guest, stage / "guest")
+        disk = rootfs.directory(stage / "disk")
+        disks.mount(place / IMAGE, disk)
+        return root, guest, disk / disks.UPPER
+
+    def _command(self, record: Record, store: Path) -> tuple[str, ...]:
+        """The program and its flags are part of what a checkpoint depends on: run and restore must use the same."""
+        return (
+            str(self._programs.path(record.program)), "--root", str(self._root), "--log", str(record.place / "log"), PLATFORM,
+            "--network=sandbox", "--net-raw", "--net-disconnect-ok", "--host-uds=none", "--file-access=exclusive",
+            "--file-access-mounts=exclusive", f"--overlay2=root:dir={store}",
+        )  # fmt: skip
+
+    def _config(self, spec: MachineSpec, root: Path, guest: Path, place: Path) -> dict[str, object]:
+        limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
+        cgroup = f"{self._parent}/{spec.sandbox_id}"
+        config = oci.config(spec, root, guest, cgroup, limits)
+        oci.say_boot_id(config, spec, place)
+        # The daemon gives a machine that began with another's memory its own host name. What it starts cannot: a program's
+        # capabilities are those of the bounding set.
+        held = [*oci.CAPABILITIES, "CAP_SYS_ADMIN"]
+        config["process"]["capabilities"] |= dict.fromkeys(("effective", "permitted"), held)
+        return config
+
+    async def _terminate(self, sandbox_id: str, pidfd: int) -> None:
+        command = (self._runsc, "--root", str(self._root), "kill", sandbox_id, "TERM")
+        await processes.run(*command, stdio=subprocess.DEVNULL, timeout_s=10, check=False)
+
+    def _forget(self, sandbox_id: str) -> None:
+        for path in self._root.glob(f"{sandbox_id}_sandbox:*"):
+            path.unlink(missing_ok=True)
+        for directory in (self._root, Path("/run"), Path("/tmp")):  # where runsc puts its control socket
+            (directory / f"runsc-{sandbox_id}.sock").unlink(missing_ok=True)
+
+    def _known(self) -> set[str]:
+        return {path.name.partition("_sandbox:")[0] for path in self._root.glob("*_sandbox:*")}
+
+    def _disk_file(self, record: Record) -> Path:
+        return record.place / IMAGE
+
+
+async def address(slot: Slot) -> None:
+    """Give the slot's interface its address, if it has none: runsc takes it over, and off the interface, whenever it starts."""
+    if await _has_address(slot):
+        return
+    commands = (
+        f"addr replace {slot.guest_address}/{slot.guest_prefix} dev eth0\n"
+        f"link set eth0 up\nroute replace default via {slot.guest_gateway}\n"
+    )
+    await processes.run("nsenter", f"--net={slot.netns}", "ip", "-batch", "-", input=commands.encode(), timeout_s=10)
+
+
+async def _has_address(slot: Slot) -> bool:
+    """Looked up in a thread of its own that ends: one that stayed in the namespace would do other work there by mistake."""
+    answer: Future[bool] = Future()
+
+    def look() -> None:
+        try:
+            namespace = os.open(slot.netns, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if _libc.setns(namespace, CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), "setns")
+            finally:
+                os.close(namespace)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+                fcntl.ioctl(query, SIOCGIFADDR, struct.pack("16s240x", b"eth0"))
+            answer.set_result(True)
+        except OSError:  # no address, or no telling: it is set once more
+            answer.set_result(False)
+
+    threading.Thread(target=look, name="address", daemon=True).start()
+    return await asyncio.wrap_future(answer)
+
+
+def _reason(error: Exception) -> str:
+    """One line of what runsc said; it adds a trace of its own code."""
+    text = error.output if isinstance(error, processes.CommandFailed) else str(error)
+    return text.strip().splitlines()[0][:300] if text.strip() else "runsc gave no reason"

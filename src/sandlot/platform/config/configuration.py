@@ -1,0 +1,326 @@
+"""The configuration file (`sandlot.toml`): providers, agent types, limits, policy, webhooks; checked whole before anything starts."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sandlot.platform.core.errors import ConfigurationError
+from sandlot.platform.core.model import Agent, EventType, Limits, OnTimeout, Policy, Webhook
+
+NAME = "sandlot.toml"
+DAY_S = 86400
+Seconds = Annotated[int, Field(ge=0, le=366 * DAY_S)]
+Some = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Reference(_Table):
+    """A value that lies elsewhere: in a variable of the server's environment, or in a file."""
+
+    env: str | None = None
+    file: Path | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Reference:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("say where the value is: either env or file")
+        return self
+
+
+class _Keyed(_Table):
+    key_env: str | None = None
+    key_file: Path | None = None
+    template: str | None = None
+    timeout: Annotated[int, Field(ge=1, le=30 * DAY_S)] = 3600
+
+    @model_validator(mode="after")
+    def _one_key(self) -> _Keyed:
+        if self.key_env is not None and self.key_file is not None:
+            raise ValueError("the key is either in key_env or in key_file, not in both")
+        return self
+
+
+class LocalTable(_Table):
+    """The engine of this server."""
+
+    kind: Literal["local"]
+    template: str | None = None
+    timeout: Annotated[int, Field(ge=1, le=30 * DAY_S)] = 3600
+
+
+class CloudTable(_Keyed):
+    """E2B Cloud."""
+
+    kind: Literal["e2b"]
+    domain: str = "e2b.app"
+
+
+class UrlTable(_Keyed):
+    """Any other server that speaks E2B's protocol."""
+
+    kind: Literal["url"]
+    api_url: Annotated[str, Field(pattern=r"^https?://")]
+    sandbox_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    domain: str | None = None
+
+
+ProviderTable = Annotated[LocalTable | CloudTable | UrlTable, Field(discriminator="kind")]
+
+
+class AgentTable(_Table):
+    provider: str | None = None
+    template: str | None = None
+    timeout: Annotated[int, Field(ge=1, le=30 * DAY_S)] | None = None
+    envs: Mapping[str, str | Reference] = {}
+
+
+class LimitsTable(_Table):
+    running: Some = 20
+    running_per_user: Some = 5
+    sessions_per_user: Some = 50
+    queue_length: Some = 1000
+    queue_timeout: Annotated[int, Field(ge=1, le=DAY_S)] = 600
+
+
+class PolicyTable(_Table):
+    idle_pause: Seconds = 600
+    max_age: Seconds = 7 * DAY_S
+    on_timeout: OnTimeout = OnTimeout.PAUSE
+    keep_events: Annotated[int, Field(ge=60)] = 7 * DAY_S
+    keep_ended: Annotated[int, Field(ge=60)] = DAY_S
+
+
+class WebhookTable(_Table):
+    name: Name
+    url: Annotated[str, Field(pattern=r"^https?://")]
+    secret_env: str | None = None
+    secret_file: Path | None = None
+    types: tuple[EventType, ...] | None = None
+    users: tuple[str, ...] | None = None
+
+
+class _File(_Table):
+    default: str | None = None
+    providers: Mapping[Name, ProviderTable] = {}
+    agents: Mapping[Name, AgentTable] = {}
+    envs: Mapping[str, str | Reference] = {}
+    limits: LimitsTable = LimitsTable()
+    policy: PolicyTable = PolicyTable()
+    webhooks: tuple[WebhookTable, ...] = ()
+
+
+class ProviderPlan(BaseModel):
+    """One provider with its key looked up."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    table: LocalTable | CloudTable | UrlTable
+    key: Annotated[str | None, Field(repr=False)] = None
+
+
+class Configuration(BaseModel):
+    """What the file says, with every reference looked up. Its text form shows no secret."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    default: str
+    providers: Mapping[str, ProviderPlan]
+    agents: Annotated[Mapping[str, Agent], Field(repr=False)]
+    envs: Annotated[Mapping[str, str], Field(repr=False)]
+    limits: Limits
+    policy: Policy
+    webhooks: Sequence[Webhook]
+
+
+def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has_engine: bool) -> Configuration:
+    """Read and check the file; without one, this server's own engine is the only provider. Raises `ConfigurationError`."""
+    raw = _read(path) if path is not None else {}
+    place = str(path) if path is not None else NAME
+    try:
+        file = _File.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigurationError(f"{place}: {'; '.join(_problem(found) for found in error.errors()[:5])}") from None
+    look_up = _Lookup(place, os.environ if environment is None else environment)
+    providers = dict(file.providers)
+    if not providers:
+        if not has_engine:
+            raise ConfigurationError(
+                f'{place}: there is no provider; add [providers.<name>] with kind = "url" or "e2b"'
+            )
+        providers = {"local": LocalTable(kind="local")}
+    _check_names(place, file, providers, has_engine)
+    return Configuration(
+        default=file.default or next(iter(providers)),
+        providers={
+            name: ProviderPlan(table=table, key=_key(name, table, look_up)) for name, table in providers.items()
+        },
+        agents={name: _agent(name, table, look_up) for name, table in file.agents.items()},
+        envs=look_up.values("envs", file.envs),
+        limits=_limits(file.limits),
+        policy=_policy(file.policy),
+        webhooks=[_webhook(table, look_up) for table in file.webhooks],
+    )
+
+
+def variables(path: Path) -> set[str]:
+    """Names of the environment variables that the file refers to: whoever starts the server must pass them on."""
+    found: set[str] = set()
+
+    def walk(value: Any, key: str = "") -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                walk(inner, name)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+        elif isinstance(value, str) and key in ("env", "key_env", "secret_env"):
+            found.add(value)
+
+    walk(_read(path))
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+
+
+def _check_names(place: str, file: _File, providers: Mapping[str, Any], has_engine: bool) -> None:
+    named = [("default", file.default), *((f"agents.{n}.provider", a.provider) for n, a in file.agents.items())]
+    for where, name in named:
+        if name is not None and name not in providers:
+            known = ", ".join(sorted(providers))
+            raise ConfigurationError(f"{place}: {where} = {name!r}: there is no such provider (known: {known})")
+    for name, table in providers.items():
+        if isinstance(table, LocalTable) and not has_engine:
+            raise ConfigurationError(
+                f'{place}: providers.{name}: kind "local" means the engine of the same server, and this one has none; '
+                'use kind = "url" with its address'
+            )
+    names = [webhook.name for webhook in file.webhooks]
+    if len(names) != len(set(names)):
+        raise ConfigurationError(f"{place}: webhooks: two of them have the same name")
+
+
+class _Lookup:
+    """Finds what references mean. Errors name the reference, never the value."""
+
+    def __init__(self, place: str, environment: Mapping[str, str]) -> None:
+        self._place, self._environment = place, environment
+
+    def secret(self, where: str, env: str | None, file: Path | None) -> str | None:
+        if env is not None:
+            value = self._environment.get(env, "")
+            if not value:
+                raise ConfigurationError(f"{self._place}: {where}: the environment variable {env} is not set")
+            return value
+        if file is not None:
+            try:
+                value = file.expanduser().read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is not text"
+                raise ConfigurationError(f"{self._place}: {where}: the file {file} cannot be read: {reason}") from error
+            if not value:
+                raise ConfigurationError(f"{self._place}: {where}: the file {file} is empty")
+            return value
+        return None
+
+    def values(self, where: str, given: Mapping[str, str | Reference]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, value in given.items():
+            if isinstance(value, Reference):
+                found[name] = self.secret(f"{where}.{name}", value.env, value.file) or ""
+            else:
+                found[name] = value
+        return found
+
+
+def _key(name: str, table: LocalTable | CloudTable | UrlTable, look_up: _Lookup) -> str | None:
+    if isinstance(table, LocalTable):
+        return None
+    key = look_up.secret(f"providers.{name}", table.key_env, table.key_file)
+    if key is None:
+        raise ConfigurationError(f"providers.{name}: the key is missing; say where it is with key_env or key_file")
+    return key
+
+
+def _agent(name: str, table: AgentTable, look_up: _Lookup) -> Agent:
+    return Agent(
+        provider=table.provider,
+        template=table.template,
+        timeout_s=table.timeout,
+        envs=look_up.values(f"agents.{name}.envs", table.envs),
+    )
+
+
+def _limits(table: LimitsTable) -> Limits:
+    return Limits(
+        running=table.running,
+        running_per_user=table.running_per_user,
+        sessions_per_user=table.sessions_per_user,
+        queue_length=table.queue_length,
+        queue_timeout_s=table.queue_timeout,
+    )
+
+
+def _policy(table: PolicyTable) -> Policy:
+    return Policy(
+        idle_pause_s=table.idle_pause,
+        max_age_s=table.max_age,
+        on_timeout=table.on_timeout,
+        keep_events_s=table.keep_events,
+        keep_ended_s=table.keep_ended,
+    )
+
+
+def _webhook(table: WebhookTable, look_up: _Lookup) -> Webhook:
+    secret = look_up.secret(f"webhooks.{table.name}", table.secret_env, table.secret_file)
+    if secret is None:
+        raise ConfigurationError(f"webhooks.{table.name}: the secret is missing; use secret_env or secret_file")
+    return Webhook(
+        name=table.name,
+        url=table.url,
+        secret=secret,
+        types=frozenset(table.types) if table.types is not None else None,
+        users=frozenset(table.users) if table.users is not None else None,
+    )
+
+
+_KNOWN = {
+    "providers": sorted({*LocalTable.model_fields, *CloudTable.model_fields, *UrlTable.model_fields}),
+    "agents": sorted(AgentTable.model_fields),
+    "limits": sorted(LimitsTable.model_fields),
+    "policy": sorted(PolicyTable.model_fields),
+    "webhooks": sorted(WebhookTable.model_fields),
+}
+
+
+def _problem(found: Mapping[str, Any]) -> str:
+    """One problem in words. The value itself is not repeated: it may be a secret in the wrong place."""
+    kinds = ("local", "e2b", "url", "Reference", "str")  # pydantic's own steps on the way, not keys of the file
+    steps = [str(step) for step in found["loc"]]
+    place = ".".join(step for i, step in enumerate(steps) if not (i >= 2 and step in kinds)) or "the file"
+    if found["type"] == "extra_forbidden":
+        known = _KNOWN.get(steps[0], sorted(_File.model_fields)) if len(steps) > 1 else sorted(_File.model_fields)
+        near = get_close_matches(steps[-1], known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return f"{place}: unknown key; {hint}"
+    if found["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        return f'{place}: kind must be one of "local", "e2b", "url"'
+    text = str(found["msg"]).removeprefix("Value error, ")
+    return f"{place}: {text[:1].lower()}{text[1:200]}"

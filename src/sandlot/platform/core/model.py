@@ -1,0 +1,220 @@
+"""The platform's nouns: sessions and the moves they may make, events, keys, deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    RESUMING = "resuming"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    FAILED = "failed"
+
+
+S = Status
+MOVES: Mapping[Status, frozenset[Status]] = {
+    S.QUEUED: frozenset({S.STARTING, S.RESUMING, S.RUNNING, S.PAUSED, S.FAILED, S.DELETING, S.DELETED}),
+    S.STARTING: frozenset({S.RUNNING, S.QUEUED, S.FAILED, S.DELETING}),
+    S.RUNNING: frozenset({S.PAUSING, S.PAUSED, S.DELETING, S.DELETED}),
+    S.PAUSING: frozenset({S.PAUSED, S.RUNNING, S.DELETING, S.DELETED}),
+    S.PAUSED: frozenset({S.QUEUED, S.RUNNING, S.DELETING, S.DELETED}),
+    S.RESUMING: frozenset({S.RUNNING, S.QUEUED, S.PAUSED, S.DELETING, S.DELETED}),
+    S.DELETING: frozenset({S.DELETED}),
+    S.DELETED: frozenset(),
+    S.FAILED: frozenset({S.DELETED}),
+}
+ACTIVE = frozenset({S.STARTING, S.RUNNING, S.PAUSING, S.RESUMING})  # what counts against the limits
+OVER = frozenset({S.DELETED, S.FAILED})
+LIVING = frozenset(Status) - OVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One user's sandbox, through all its pauses, whichever provider it lives at."""
+
+    id: str  # what callers name it by; says nothing about the provider's id
+    user_id: str
+    session_id: str  # the caller's own name for it, one per user
+    status: Status
+    provider: str
+    timeout_s: int
+    created_at: datetime
+    last_used_at: datetime
+    template_id: str | None = None
+    agent_type: str | None = None
+    provider_sandbox_id: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict, repr=False)  # kept only until the sandbox has them
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    queued_at: datetime | None = None
+    started_at: datetime | None = None
+    expires_at: datetime | None = None  # when it is paused, or deleted, unless somebody asks for more time
+    ended_at: datetime | None = None
+    problem: str | None = None  # why it failed, was lost, or still waits
+    revision: int = 0
+
+    @property
+    def live_key(self) -> str | None:
+        """One living session per user and name: unique in the store, and empty once it is over."""
+        return None if self.status in OVER else f"{self.user_id}\n{self.session_id}"
+
+
+class EventType(StrEnum):
+    CREATED = "created"
+    READY = "ready"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    COMMAND_STARTED = "command.started"
+    COMMAND_OUTPUT = "command.output"
+    COMMAND_ENDED = "command.ended"
+    FILE_CHANGED = "file.changed"
+    ERROR = "error"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened. `id` is its place in the log: 0 until it is stored."""
+
+    type: EventType
+    at: datetime
+    user_id: str
+    sandbox_id: str
+    session_id: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    id: int = 0
+
+
+class Scope(StrEnum):
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"  # acts for every user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A caller's key, as it is stored: never the secret itself."""
+
+    id: str
+    user_id: str | None  # None: not bound to a user, for admin keys only
+    name: str
+    scopes: frozenset[Scope]
+    digest: str
+    hint: str
+    created_at: datetime
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who is asking, and what they may do."""
+
+    user_id: str | None
+    scopes: frozenset[Scope]
+
+    @property
+    def is_admin(self) -> bool:
+        return Scope.ADMIN in self.scopes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One event on its way to one webhook."""
+
+    id: int
+    webhook: str
+    event: Event
+    attempts: int
+    next_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What a provider is asked to make."""
+
+    session: str
+    template: str | None
+    timeout_s: int
+    envs: Mapping[str, str] = field(repr=False)
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSandbox:
+    """A sandbox that a provider has, and that carries our mark."""
+
+    id: str
+    session: str
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a command ended. A failing command is a result, not an error."""
+
+    output: str
+    stdout: str
+    stderr: str
+    exit_code: int
+    timed_out: bool = False
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many sandboxes run at once; who comes later waits in the queue."""
+
+    running: int = 20
+    running_per_user: int = 5
+    sessions_per_user: int = 50  # paused ones too
+    queue_length: int = 1000
+    queue_timeout_s: int = 600
+
+
+class OnTimeout(StrEnum):
+    PAUSE = "pause"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What happens to sandboxes that nobody uses. 0 switches a rule off."""
+
+    idle_pause_s: int = 600
+    max_age_s: int = 7 * 86400
+    on_timeout: OnTimeout = OnTimeout.PAUSE
+    keep_events_s: int = 7 * 86400
+    keep_ended_s: int = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """What sandboxes of one type of agent get instead of the defaults."""
+
+    provider: str | None = None
+    template: str | None = None
+    timeout_s: int | None = None
+    envs: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """Somebody outside who wants to know."""
+
+    name: str
+    url: str
+    secret: str = field(repr=False)
+    types: frozenset[EventType] | None = None
+    users: frozenset[str] | None = None
+
+    def wants(self, event: Event) -> bool:
+        return (self.types is None or event.type in self.types) and (self.users is None or event.user_id in self.users)

@@ -1,0 +1,150 @@
+"""The seams of the platform: providers of sandboxes, the stores, the post, the clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, Protocol
+
+from sandlot.platform.core.model import Delivery, Event, EventType, Key, ProviderSandbox, SandboxSpec, Session, Status
+
+Clock = Callable[[], datetime]
+Channel = Literal["stdout", "stderr"]
+OnOutput = Callable[[Channel, str], Awaitable[None]]
+
+
+class Running(Protocol):
+    """A command that runs in a sandbox."""
+
+    pid: int
+
+    async def wait(self) -> int:
+        """Its exit code. Raises `SandboxGone` or `Unavailable` if nobody will know."""
+
+    async def kill(self) -> None:
+        """End it; nothing happens if it has ended."""
+
+
+class Box(Protocol):
+    """Acting in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
+
+    async def start(
+        self, command: str, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_output: OnOutput
+    ) -> Running:
+        """Start a command. `on_output` is awaited: a slow taker slows the command, and nobody else."""
+
+    async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
+        """Put a file there, with the directories above it."""
+
+    async def size(self, path: str) -> int:
+        """Bytes in a file. Raises `NotFound`, or `InvalidRequest` for what is no file."""
+
+    def read(self, path: str) -> AsyncIterator[bytes]:
+        """A file in pieces. Raises `NotFound`."""
+
+    def url(self, port: int) -> str:
+        """Where others reach a port of it."""
+
+
+class Provider(Protocol):
+    """Getting sandboxes from one place. Everything raises `Unavailable`, `ProviderRefused`."""
+
+    name: str
+    template: str | None  # what it starts from when nobody says
+    timeout_s: int
+
+    async def create(self, wish: SandboxSpec) -> str:
+        """Make a sandbox and return its id. The same session never gets two: the second call returns the first's."""
+
+    async def connect(self, sandbox_id: str, timeout_s: int) -> Box:
+        """A way into it; resumed if it is paused. Raises `SandboxGone`."""
+
+    async def pause(self, sandbox_id: str) -> None:
+        """Write it down and stop it; fine if it is paused already. Raises `SandboxGone`."""
+
+    async def kill(self, sandbox_id: str) -> None:
+        """End it; fine if it has ended."""
+
+    async def set_timeout(self, sandbox_id: str, timeout_s: int) -> None:
+        """Raises `SandboxGone`."""
+
+    async def find(self, sandbox_id: str) -> ProviderSandbox | None:
+        """What it knows about this sandbox; None if it has none of that id."""
+
+    async def inventory(self) -> Sequence[ProviderSandbox]:
+        """Every sandbox that carries this platform's mark, running or paused."""
+
+
+class SessionStore(Protocol):
+    async def add(self, session: Session, *events: Event) -> None:
+        """Raises `Conflict` if the user has a living session of that name."""
+
+    async def get(self, session: str) -> Session | None: ...
+
+    async def by_name(self, user_id: str, session_id: str) -> Session | None:
+        """The living one."""
+
+    async def swap(self, old: Session, new: Session, *events: Event) -> Session:
+        """Change it and log it in one go, if nobody else changed it. Raises `Conflict`."""
+
+    async def touch(self, session: str, at: datetime) -> None:
+        """It was used. Leaves the revision alone."""
+
+    async def query(
+        self,
+        *,
+        user_id: str | None = None,
+        statuses: Collection[Status] | None = None,
+        limit: int | None = None,
+        after: tuple[datetime, str] | None = None,
+    ) -> Sequence[Session]:
+        """Newest first; `after` continues behind that one."""
+
+    async def purge(self, ended_before: datetime) -> int: ...
+
+
+class EventStore(Protocol):
+    async def append(self, *events: Event) -> None: ...
+
+    async def last_id(self) -> int: ...
+
+    async def after(
+        self,
+        cursor: int,
+        limit: int,
+        *,
+        user_id: str | None = None,
+        sandbox_id: str | None = None,
+        session_id: str | None = None,
+        types: Collection[EventType] | None = None,
+    ) -> Sequence[Event]:
+        """Events behind the cursor, in order."""
+
+    async def purge(self, before: datetime) -> int: ...
+
+
+class DeliveryStore(Protocol):
+    async def due(self, now: datetime, limit: int) -> Sequence[Delivery]: ...
+
+    async def delivered(self, delivery: int) -> None: ...
+
+    async def postpone(self, delivery: int, until: datetime, problem: str) -> None: ...
+
+    async def give_up(self, delivery: int, problem: str) -> None: ...
+
+
+class KeyStore(Protocol):
+    async def add(self, key: Key) -> None: ...
+
+    async def by_digest(self, digest: str) -> Key | None: ...
+
+    async def keys(self) -> Sequence[Key]: ...
+
+    async def revoke(self, key: str, at: datetime) -> bool: ...
+
+
+class Post(Protocol):
+    """Carries signed messages to webhooks."""
+
+    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Raises `Unavailable` unless the other side took it."""

@@ -1,0 +1,119 @@
+"""Webhooks: takes events from the stored outbox to those who asked for them, signed, again and again until they have them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sandlot.platform.core.errors import PlatformError, Unavailable
+from sandlot.platform.core.model import Delivery, Event, Webhook
+from sandlot.platform.core.ports import Clock, DeliveryStore, Post
+
+log = logging.getLogger(__name__)
+INTERVAL_S = 0.5
+PAGE = 100
+AT_ONCE = 8
+MOST_ATTEMPTS = 12  # with the waits below: some nine hours
+FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(hours=2)
+SIGNATURE, TIMESTAMP, DELIVERY = "X-Sandlot-Signature", "X-Sandlot-Timestamp", "X-Sandlot-Delivery"
+
+
+def shown(event: Event) -> dict[str, Any]:
+    """An event as others see it, here and over SSE."""
+    return {
+        "id": event.id,
+        "type": event.type.value,
+        "at": event.at.isoformat(),
+        "user_id": event.user_id,
+        "sandbox_id": event.sandbox_id,
+        "session_id": event.session_id,
+        "data": dict(event.data),
+    }
+
+
+def sign(secret: str, timestamp: str, body: bytes) -> str:
+    """Over the time as well: a message that somebody recorded cannot be sent again later."""
+    return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def wait_after(attempts: int) -> timedelta:
+    longest_s = min(FIRST_WAIT.total_seconds() * 3.0**attempts, LONGEST_WAIT.total_seconds())
+    return timedelta(seconds=longest_s * random.uniform(0.8, 1.0))
+
+
+def routes(webhooks: Sequence[Webhook], event: Event) -> Sequence[str]:
+    return [webhook.name for webhook in webhooks if webhook.wants(event)]
+
+
+class Deliverer:
+    def __init__(self, *, store: DeliveryStore, post: Post, webhooks: Sequence[Webhook], clock: Clock) -> None:
+        self._store, self._post, self._clock = store, post, clock
+        self._webhooks: Mapping[str, Webhook] = {webhook.name: webhook for webhook in webhooks}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._busy: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, interval_s: float = INTERVAL_S) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.deliver_due()
+            except PlatformError as error:
+                log.error("could not look for webhooks to send: %s", error)
+
+    async def deliver_due(self) -> None:
+        """Begin what is due; one that hangs holds up nobody else."""
+        for delivery in await self._store.due(self._clock(), PAGE):
+            if delivery.id not in self._busy:
+                self._busy.add(delivery.id)
+                task = asyncio.create_task(self._deliver(delivery))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        try:
+            async with self._turns:
+                await self._attempt(delivery)
+        except PlatformError as error:
+            log.error("the outbox could not be kept: %s", error)
+        finally:
+            self._busy.discard(delivery.id)
+
+    async def _attempt(self, delivery: Delivery) -> None:
+        webhook = self._webhooks.get(delivery.webhook)
+        if webhook is None:
+            await self._store.give_up(delivery.id, "no such webhook in the configuration any more")
+            return
+        body = json.dumps(shown(delivery.event), separators=(",", ":")).encode()
+        timestamp = str(int(self._clock().timestamp()))
+        headers = {
+            "Content-Type": "application/json",
+            TIMESTAMP: timestamp,
+            DELIVERY: f"{webhook.name}-{delivery.event.id}",  # the same at every attempt: receivers can tell
+            SIGNATURE: sign(webhook.secret, timestamp, body),
+        }
+        try:
+            await self._post.send(webhook.url, body, headers)
+        except Unavailable as error:
+            await self._failed(delivery, str(error))
+        else:
+            await self._store.delivered(delivery.id)
+
+    async def _failed(self, delivery: Delivery, problem: str) -> None:
+        if delivery.attempts + 1 >= MOST_ATTEMPTS:
+            log.error("webhook %s never took event %d: %s", delivery.webhook, delivery.event.id, problem)
+            await self._store.give_up(delivery.id, problem)
+            return
+        await self._store.postpone(delivery.id, self._clock() + wait_after(delivery.attempts), problem)

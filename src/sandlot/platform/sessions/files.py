@@ -1,0 +1,56 @@
+"""Files of sandboxes: written and read whole within a limit, or carried through in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+
+from sandlot.platform.core.errors import TooLarge
+from sandlot.platform.core.model import EventType
+from sandlot.platform.sessions.service import Sessions, Target
+from sandlot.platform.sessions.state import SessionState
+
+MOST_READ = 16 << 20
+
+
+class Files:
+    def __init__(self, *, sessions: Sessions, state: SessionState) -> None:
+        self._sessions, self._state = sessions, state
+
+    async def write(self, target: Target, path: str, content: bytes | AsyncIterable[bytes]) -> int:
+        """Returns how many bytes were written."""
+        written = 0
+
+        async def counted(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+            nonlocal written
+            async for piece in pieces:
+                written += len(piece)
+                yield piece
+
+        async with self._sessions.using(target) as use:
+            if isinstance(content, bytes):
+                written = len(content)
+                await use.box.write(path, content)
+            else:
+                await use.box.write(path, counted(content))
+            await self._state.log(use.session, EventType.FILE_CHANGED, path=path, size=written)
+        return written
+
+    async def read(self, target: Target, path: str) -> bytes:
+        """Raises `TooLarge`, whatever size the sandbox claims it has."""
+        async with self._sessions.using(target) as use:
+            content = bytearray()
+            async for piece in use.box.read(path):
+                content += piece
+                if len(content) > MOST_READ:
+                    raise TooLarge(
+                        f"{path!r} is larger than {MOST_READ >> 20} MiB; fetch it with /sandboxes/download-file"
+                    )
+            return bytes(content)
+
+    async def stream(self, target: Target, path: str) -> AsyncGenerator[bytes]:
+        """In pieces. The first is empty, and comes when the file is open: until then failures can still be told."""
+        async with self._sessions.using(target) as use:
+            await use.box.size(path)
+            yield b""
+            async for piece in use.box.read(path):
+                yield piece

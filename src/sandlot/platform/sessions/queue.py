@@ -1,0 +1,251 @@
+"""The queue: who may start or resume next, why the others wait, and the starting itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandlot.platform.core.errors import (
+    Conflict,
+    NotFound,
+    PlatformError,
+    ProviderFull,
+    SandboxGone,
+    Unavailable,
+)
+from sandlot.platform.core.model import ACTIVE, EventType, Limits, SandboxSpec, Session, Status
+from sandlot.platform.providers.health import Providers
+from sandlot.platform.sessions.state import SessionState
+
+log = logging.getLogger(__name__)
+FULL_S = 2.0  # how long a provider without room is left alone
+LEASE_MARGIN_S = 60  # a provider acts by itself only when we did not
+POLL_S = 1.0
+MOST_FAILURES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session stands in the queue. No reason: it is next."""
+
+    session: Session
+    position: int
+    reason: str | None
+
+
+def line_up(
+    queued: Sequence[Session],
+    active: Sequence[Session],
+    limits: Limits,
+    problem: Callable[[str], str | None] = lambda _: None,
+) -> list[Place]:
+    """Everybody in their order. Fair: who has less running comes first; among equals, who came first."""
+    running = Counter(session.user_id for session in active)
+    total, ahead = len(active), Counter[str]()
+    keyed: list[tuple[int, datetime, str, Session]] = []
+    for session in sorted(queued, key=_arrival):
+        rank = running[session.user_id] + ahead[session.user_id]
+        ahead[session.user_id] += 1
+        keyed.append((rank, *_arrival(session), session))
+    places: list[Place] = []
+    for position, (*_, session) in enumerate(sorted(keyed, key=lambda entry: entry[:3]), start=1):
+        reason = problem(session.provider)
+        if reason is None and running[session.user_id] >= limits.running_per_user:
+            reason = f"this user has {running[session.user_id]} of {limits.running_per_user} sandboxes running"
+        if reason is None and total >= limits.running:
+            reason = f"all {limits.running} sandboxes of this server are in use"
+        if reason is None:
+            running[session.user_id] += 1
+            total += 1
+        places.append(Place(session, position, reason))
+    return places
+
+
+def _arrival(session: Session) -> tuple[datetime, str]:
+    return session.queued_at or session.created_at, session.id
+
+
+def lease_s(session: Session, now: datetime) -> int:
+    """How long a provider should keep the sandbox running if it hears no more from us."""
+    left = (session.expires_at - now).total_seconds() if session.expires_at else session.timeout_s
+    return max(0, int(left)) + LEASE_MARGIN_S
+
+
+class Queue:
+    def __init__(self, *, state: SessionState, providers: Providers, limits: Limits) -> None:
+        self._state, self._providers, self._limits = state, providers, limits
+        self._work = asyncio.Event()
+        self._launching: dict[str, asyncio.Task[None]] = {}
+        self._full_until: dict[str, datetime] = {}
+        self._failures: dict[str, PlatformError] = {}
+        providers.on_recovery.append(self.kick)
+
+    def kick(self) -> None:
+        """Something changed that may let somebody in."""
+        self._work.set()
+
+    def is_launching(self, session: str) -> bool:
+        return session in self._launching
+
+    def failure(self, session: str) -> PlatformError | None:
+        """Why a start failed, as it was raised; for whoever waits for it in this process."""
+        return self._failures.get(session)
+
+    async def places(self) -> list[Place]:
+        queued = await self._state.store.query(statuses=[Status.QUEUED])
+        active = await self._state.store.query(statuses=ACTIVE) if queued else ()
+        return line_up(queued, active, self._limits, self._problem)
+
+    async def place(self, session: str) -> Place | None:
+        return next((place for place in await self.places() if place.session.id == session), None)
+
+    async def run(self) -> None:
+        """Let in whoever may, for ever."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._work.wait(), POLL_S)
+            self._work.clear()
+            try:
+                await self.dispatch()
+            except Unavailable as error:
+                log.error("the queue stands still: %s", error)
+                await asyncio.sleep(POLL_S)
+
+    async def dispatch(self) -> None:
+        for place in await self.places():
+            if place.reason is not None:
+                continue
+            resuming = place.session.provider_sandbox_id is not None
+            with contextlib.suppress(Conflict):  # cancelled at this very moment
+                claimed = await self._state.move(place.session, Status.RESUMING if resuming else Status.STARTING)
+                self._launch(claimed)
+
+    async def close(self) -> None:
+        """What is being started stays so in the state; the next start of the platform finds it at the provider."""
+        tasks = list(self._launching.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _launch(self, session: Session) -> None:
+        task = asyncio.create_task(self._bring_up(session))
+        self._launching[session.id] = task
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._launching.pop(session.id, None)
+            self.kick()
+            if not task.cancelled() and (error := task.exception()):
+                log.error("starting %s failed unexpectedly", session.id, exc_info=error)
+
+        task.add_done_callback(ended)
+
+    async def _bring_up(self, session: Session) -> None:
+        try:
+            if session.status is Status.RESUMING:
+                await self._resume(session)
+            else:
+                await self._start(session)
+        except Conflict:
+            log.info("sandbox %s changed while it was being brought up", session.id)
+        except SandboxGone as error:
+            await self._lost(session, error)
+        except ProviderFull as error:
+            self._full_until[session.provider] = self._state.clock() + timedelta(seconds=FULL_S)
+            await self._back(session, error)
+        except Unavailable as error:
+            await self._back(session, error)
+        except PlatformError as error:
+            await self._failed(session, error)
+
+    async def _start(self, session: Session) -> None:
+        now = self._state.clock()
+        wish = SandboxSpec(
+            session=session.id,
+            template=session.template_id,
+            timeout_s=lease_s(session, now),
+            envs=session.envs,
+            metadata=session.metadata,
+        )
+        async with self._providers.calling(session.provider) as provider:
+            made = await provider.create(wish)
+        now = self._state.clock()
+        try:
+            await self._state.move(
+                session,
+                Status.RUNNING,
+                self._state.event(session, EventType.READY),
+                provider_sandbox_id=made,
+                envs={},
+                started_at=now,
+                last_used_at=now,
+                expires_at=now + timedelta(seconds=session.timeout_s),
+                queued_at=None,
+                problem=None,
+            )
+        except Conflict:  # deleted while it started: it must not outlive that
+            await self._undo(session, made)
+            raise
+
+    async def _undo(self, session: Session, made: str) -> None:
+        async with self._providers.calling(session.provider) as provider:
+            await provider.kill(made)
+        now = await self._state.store.get(session.id)
+        if now is not None and now.status is Status.DELETING:
+            await self._state.move(now, Status.DELETED, self._state.event(now, EventType.DELETED))
+
+    async def _resume(self, session: Session) -> None:
+        assert session.provider_sandbox_id is not None
+        now = self._state.clock()
+        expires_at = now + timedelta(seconds=session.timeout_s)
+        async with self._providers.calling(session.provider) as provider:
+            await provider.connect(session.provider_sandbox_id, session.timeout_s + LEASE_MARGIN_S)
+        await self._state.move(
+            session,
+            Status.RUNNING,
+            self._state.event(session, EventType.RESUMED),
+            expires_at=expires_at,
+            last_used_at=self._state.clock(),
+            queued_at=None,
+            problem=None,
+        )
+
+    async def _back(self, session: Session, error: PlatformError) -> None:
+        with contextlib.suppress(Conflict):
+            await self._state.move(session, Status.QUEUED, problem=str(error))
+
+    async def _lost(self, session: Session, error: NotFound) -> None:
+        """What was paused is no more at the provider."""
+        await self._end(session, Status.DELETED, error)
+
+    async def _failed(self, session: Session, error: PlatformError) -> None:
+        if session.status is Status.RESUMING:  # its state is still there; the next use tries again
+            self._remember(session, error)
+            with contextlib.suppress(Conflict):
+                event = self._state.event(session, EventType.ERROR, message=str(error))
+                await self._state.move(session, Status.PAUSED, event, queued_at=None, problem=str(error))
+            return
+        await self._end(session, Status.FAILED, error)
+
+    async def _end(self, session: Session, to: Status, error: PlatformError) -> None:
+        self._remember(session, error)
+        events = [self._state.event(session, EventType.ERROR, message=str(error))]
+        if to is Status.DELETED:
+            events.append(self._state.event(session, EventType.DELETED, reason="lost at the provider"))
+        with contextlib.suppress(Conflict):
+            await self._state.move(session, to, *events, problem=str(error))
+
+    def _remember(self, session: Session, error: PlatformError) -> None:
+        if len(self._failures) >= MOST_FAILURES:
+            self._failures.clear()
+        self._failures[session.id] = error
+
+    def _problem(self, provider: str) -> str | None:
+        full = self._full_until.get(provider)
+        if full is not None and self._state.clock() < full:
+            return f"provider {provider!r} has no room just now"
+        return self._providers.problem(provider)

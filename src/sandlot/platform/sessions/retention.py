@@ -1,0 +1,146 @@
+"""Policy: what happens to sandboxes by themselves, with time: paused when idle, ended when old, cancelled when they waited too long."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sandlot.platform.core.errors import Conflict, PlatformError
+from sandlot.platform.core.model import LIVING, EventType, Limits, OnTimeout, Policy, Session, Status
+from sandlot.platform.sessions.queue import Queue
+from sandlot.platform.sessions.service import Sessions
+from sandlot.platform.sessions.state import SessionState
+from sandlot.platform.sessions.tools import SandboxTools
+
+log = logging.getLogger(__name__)
+INTERVAL_S = 1.0
+AT_ONCE = 8
+PURGE_INTERVAL = timedelta(minutes=10)
+
+
+class Act(StrEnum):
+    PAUSE = "pause"
+    DELETE = "delete"
+    CANCEL = "cancel"  # out of the queue
+    FINISH = "finish"  # a deletion that the provider has not heard of yet
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    act: Act
+    reason: str
+    for_idleness: bool = False
+
+
+def due(session: Session, now: datetime, policy: Policy, limits: Limits) -> Due | None:
+    """What has to be done with a session now, if anything."""
+    if session.status is Status.DELETING:
+        return Due(Act.FINISH, "deleted by its user")
+    too_old = policy.max_age_s and now - session.created_at >= timedelta(seconds=policy.max_age_s)
+    if too_old and session.status in (Status.RUNNING, Status.PAUSED, Status.QUEUED):
+        return Due(Act.DELETE, f"older than the {policy.max_age_s} s that sandboxes may get")
+    if session.status is Status.QUEUED and session.queued_at is not None:
+        waited = now - session.queued_at >= timedelta(seconds=limits.queue_timeout_s)
+        return Due(Act.CANCEL, f"waited {limits.queue_timeout_s} s in the queue") if waited else None
+    if session.status is not Status.RUNNING:
+        return None
+    if session.expires_at is not None and now >= session.expires_at:
+        act = Act.PAUSE if policy.on_timeout is OnTimeout.PAUSE else Act.DELETE
+        return Due(act, f"its timeout of {session.timeout_s} s is over")
+    if policy.idle_pause_s and now - session.last_used_at >= timedelta(seconds=policy.idle_pause_s):
+        return Due(Act.PAUSE, f"not used for {policy.idle_pause_s} s", for_idleness=True)
+    return None
+
+
+class Sweeper:
+    """Looks at every living session again and again, and does what is due."""
+
+    def __init__(
+        self,
+        *,
+        state: SessionState,
+        sessions: Sessions,
+        queue: Queue,
+        tools: SandboxTools,
+        policy: Policy,
+        limits: Limits,
+    ) -> None:
+        self._state, self._sessions, self._queue, self._tools = state, sessions, queue, tools
+        self._policy, self._limits = policy, limits
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._purged_at: datetime | None = None
+
+    async def run(self, interval_s: float = INTERVAL_S) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.sweep()
+                await self._purge()
+            except PlatformError as error:
+                log.error("a look at all sessions failed: %s", error)
+
+    async def sweep(self) -> None:
+        """Begin everything that is due; a slow provider holds up its own sandboxes only."""
+        now = self._state.clock()
+        for session in await self._state.store.query(statuses=LIVING):
+            what = due(session, now, self._policy, self._limits)
+            if what is not None and session.id not in self._busy:
+                task = asyncio.create_task(self._do(session, what))
+                self._busy[session.id] = task
+                task.add_done_callback(functools.partial(self._done, session.id))
+
+    async def close(self) -> None:
+        tasks = list(self._busy.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, session: str, _: asyncio.Task[None]) -> None:
+        self._busy.pop(session, None)
+
+    async def _do(self, session: Session, what: Due) -> None:
+        async with self._turns:
+            try:
+                await self._act(session, what)
+            except Conflict:
+                log.debug("sandbox %s changed before it could be dealt with", session.id)
+            except PlatformError as error:
+                log.warning("could not %s sandbox %s (%s): %s", what.act.value, session.id, what.reason, error)
+
+    async def _act(self, session: Session, what: Due) -> None:
+        match what.act:
+            case Act.PAUSE:
+                if not (what.for_idleness and await self._is_used_inside(session)):
+                    await self._sessions.suspend(session, what.reason)
+            case Act.DELETE if not self._sessions.is_in_use(session.id):
+                await self._sessions.end(session, what.reason)
+            case Act.FINISH if not self._queue.is_launching(session.id):
+                await self._sessions.end(session, what.reason)
+            case Act.CANCEL:
+                await self._cancel(session, what.reason)
+
+    async def _is_used_inside(self, session: Session) -> bool:
+        """Whether somebody works in it past us, through its tools; then that was its last use."""
+        unused_s = await self._tools.unused_s(session)
+        if unused_s is None or unused_s >= self._policy.idle_pause_s:
+            return False
+        await self._state.store.touch(session.id, self._state.clock() - timedelta(seconds=unused_s))
+        return True
+
+    async def _cancel(self, session: Session, reason: str) -> None:
+        told = self._state.event(session, EventType.ERROR, message=f"not started: {reason}")
+        to = Status.PAUSED if session.provider_sandbox_id is not None else Status.FAILED
+        await self._state.move(session, to, told, queued_at=None, problem=reason)
+
+    async def _purge(self) -> None:
+        now = self._state.clock()
+        if self._purged_at is not None and now - self._purged_at < PURGE_INTERVAL:
+            return
+        self._purged_at = now
+        await self._state.events.purge(now - timedelta(seconds=self._policy.keep_events_s))
+        await self._state.store.purge(now - timedelta(seconds=self._policy.keep_ended_s))

@@ -1,0 +1,115 @@
+"""The platform beside the engine in one server: one port, one start, the engine as the provider that needs no setting up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from sandlot import __version__
+from sandlot.engine.core.errors import Unavailable
+from sandlot.platform.api.app import Platform
+from sandlot.platform.config import configuration
+from sandlot.platform.core.errors import PlatformError
+from sandlot.platform.providers.e2b import Address
+from sandlot.platform.store import Database
+from sandlot.server.http import Server, build_config
+from sandlot.settings import Settings
+from sandlot.wiring.platform import Setup, platform
+
+Scope = MutableMapping[str, Any]
+Asgi = Callable[[Scope, Any, Any], Awaitable[None]]
+
+
+def configuration_file(settings: Settings) -> Path | None:
+    """The file that was named, else the one in the data directory, if there is one."""
+    if settings.config is not None:
+        return settings.config
+    usual = settings.data_dir / configuration.NAME
+    return usual if usual.exists() else None
+
+
+class Together:
+    """The platform of a server that has an engine. It reaches that engine as anybody would: over HTTP, with a key."""
+
+    def __init__(self, platform: Platform, found: asyncio.Future[Address], settings: Settings) -> None:
+        self.run, self.close = platform.run, platform.close
+        self._platform, self._found, self._settings = platform, found, settings
+
+    def beside(self, engine: Asgi) -> Asgi:
+        """Both behind one door. Fixed paths of the platform come before the engine's routes with an id in them."""
+
+        async def both(scope: Scope, receive: Any, send: Any) -> None:
+            await (self._platform if self._platform.handles(scope) else engine)(scope, receive, send)
+
+        return both
+
+    def listening(self, port: int, *, is_plain: bool) -> None:
+        """The engine answers now. `is_plain`: this port is also where others reach sandboxes."""
+        host = self._settings.host if self._settings.host not in ("0.0.0.0", "::") else "127.0.0.1"
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}" if is_plain else f"http://127.0.0.1:{port}"
+        key = (self._settings.data_dir / "keys" / "default").read_text().strip()
+        address = Address(
+            api_url=url,
+            sandbox_url=url,
+            domain=f"localhost:{port}",
+            key=key,
+            public_scheme="http" if is_plain else "https",
+        )
+        if not self._found.done():
+            self._found.set_result(address)
+
+
+@contextlib.asynccontextmanager
+async def together(settings: Settings) -> AsyncIterator[Together]:
+    """Raises the engine's `Unavailable` if the configuration is wrong: nothing starts on a wrong one."""
+    found: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+
+    async def engine() -> Address:
+        return await asyncio.shield(found)
+
+    def first_key() -> str | None:
+        with contextlib.suppress(OSError):
+            return (settings.data_dir / "keys" / "default").read_text().strip()
+        return None
+
+    try:
+        setup = Setup(
+            configuration=configuration.load(configuration_file(settings), has_engine=True),
+            database=Database.at(settings.data_dir, settings.database_url),
+            version=__version__,
+            engine=engine,
+            admin_secret=first_key,
+        )
+        building = platform(setup)
+        made = await building.__aenter__()
+    except PlatformError as error:
+        raise Unavailable(str(error)) from error
+    try:
+        yield Together(made, found, settings)
+    finally:
+        await building.__aexit__(None, None, None)
+
+
+@contextlib.asynccontextmanager
+async def inner_door(app: Any) -> AsyncIterator[int]:
+    """A second way in for the platform when the first speaks TLS for a name that need not lead here: plain, loopback only."""
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    server = _Quiet(build_config(app))
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+        yield int(sock.getsockname()[1])
+    finally:
+        server.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class _Quiet(Server):
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Signals are for the server that everybody sees."""
+        yield

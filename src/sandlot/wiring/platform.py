@@ -1,0 +1,153 @@
+"""Puts the platform's parts together, as the configuration says; for the server that has an engine, and for one that has none."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from sandlot.platform.api.app import Platform
+from sandlot.platform.api.deps import Deps
+from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderPlan, UrlTable
+from sandlot.platform.core.ports import Clock, Provider
+from sandlot.platform.events import webhooks
+from sandlot.platform.events.log import Events
+from sandlot.platform.events.webhook_http import WebhookHttp
+from sandlot.platform.identity.keys import Access
+from sandlot.platform.providers.e2b import Address, E2BProvider
+from sandlot.platform.providers.health import Providers
+from sandlot.platform.sessions.commands import Commands
+from sandlot.platform.sessions.files import Files
+from sandlot.platform.sessions.queue import Queue
+from sandlot.platform.sessions.reconcile import SessionReconciler
+from sandlot.platform.sessions.retention import Sweeper
+from sandlot.platform.sessions.service import Defaults, Sessions
+from sandlot.platform.sessions.state import SessionState
+from sandlot.platform.sessions.tools import SandboxTools
+from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
+
+Locate = Callable[[], Awaitable[Address]]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What the platform needs from outside itself."""
+
+    configuration: Configuration
+    database: Database
+    version: str
+    engine: Locate | None = None  # where this server's own engine listens; waits until it does
+    admin_secret: Callable[[], str | None] = lambda: None
+    clock: Clock = now
+    providers: Callable[[str], dict[str, Provider]] | None = None  # instead of those of the configuration
+    keep_alive_s: float = 15.0
+
+
+@asynccontextmanager
+async def platform(setup: Setup) -> AsyncIterator[Platform]:
+    """The platform, ready to answer; its loops run when `run` does."""
+    config, clock = setup.configuration, setup.clock
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(setup.database.close)
+        await setup.database.migrate()
+        identity = await setup.database.identity()
+        secret = await SqlFacts(setup.database).once("tools-secret", lambda: secrets.token_hex(32))
+        route = partial(webhooks.routes, config.webhooks)
+        events = Events(SqlEvents(setup.database, route))
+        await events.open()
+        state = SessionState(store=SqlSessions(setup.database, route), events=events, clock=clock)
+        made = setup.providers(identity) if setup.providers else _providers(config, identity, setup.engine)
+        providers = Providers(made, clock)
+        queue = Queue(state=state, providers=providers, limits=config.limits)
+        sessions = Sessions(
+            state=state,
+            queue=queue,
+            providers=providers,
+            limits=config.limits,
+            defaults=Defaults(provider=config.default, agents=config.agents, envs=config.envs),
+        )
+        recovery = SessionReconciler(state=state, sessions=sessions, queue=queue, providers=providers)
+        tools = SandboxTools(sessions=sessions, secret=secret)
+        sweeper = Sweeper(
+            state=state, sessions=sessions, queue=queue, tools=tools, policy=config.policy, limits=config.limits
+        )
+        commands = Commands(sessions=sessions, state=state)
+        post = await stack.enter_async_context(WebhookHttp())
+        outbox = SqlDeliveries(setup.database)
+        deliverer = webhooks.Deliverer(store=outbox, post=post, webhooks=config.webhooks, clock=clock)
+
+        async def run() -> None:
+            await recovery.at_start()
+            async with asyncio.TaskGroup() as loops:
+                for loop in (events, queue, sweeper, recovery, providers, deliverer):
+                    loops.create_task(loop.run())
+
+        async def close() -> None:
+            await events.close()
+            for part in (commands, queue, sweeper, deliverer):
+                await part.close()
+
+        deps = Deps(
+            access=Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret),
+            sessions=sessions,
+            commands=commands,
+            files=Files(sessions=sessions, state=state),
+            tools=tools,
+            events=events,
+            version=setup.version,
+            keep_alive_s=setup.keep_alive_s,
+        )
+        made_whole = Platform(deps, run, close)
+        stack.push_async_callback(made_whole.close)
+        yield made_whole
+
+
+def _providers(config: Configuration, identity: str, engine: Locate | None) -> dict[str, Provider]:
+    return {
+        name: E2BProvider(
+            name,
+            _locate(plan, engine),
+            platform=identity,
+            template=plan.table.template,
+            timeout_s=plan.table.timeout,
+        )
+        for name, plan in config.providers.items()
+    }
+
+
+def _locate(plan: ProviderPlan, engine: Locate | None) -> Locate:
+    table = plan.table
+    if isinstance(table, LocalTable):
+        assert engine is not None  # the configuration was checked for it
+        return engine
+    assert plan.key is not None
+    address = _cloud(table, plan.key) if isinstance(table, CloudTable) else _url(table, plan.key)
+
+    async def known() -> Address:
+        return address
+
+    return known
+
+
+def _cloud(table: CloudTable, key: str) -> Address:
+    return Address(api_url=f"https://api.{table.domain}", domain=table.domain, key=key)
+
+
+def _url(table: UrlTable, key: str) -> Address:
+    secure = (table.sandbox_url or table.api_url).startswith("https:")
+    domain = table.domain or table.api_url.split("://", 1)[1].split("/", 1)[0].removeprefix("api.")
+    return Address(
+        api_url=table.api_url.rstrip("/"),
+        domain=domain,
+        key=key,
+        sandbox_url=table.sandbox_url.rstrip("/") if table.sandbox_url else None,
+        public_scheme="https" if secure else "http",
+    )

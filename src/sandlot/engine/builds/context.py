@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sandlot.engine.core.errors import StepFailed
-from sandlot.engine.core.model import EMPTY, LayerResult
+from sandlot.engine.core.model import LayerResult
 
 FORMAT = 1  # raise it when the same step gives something else than before
 MOST_LAYERS = 60  # the kernel reads a page of mount options
@@ -25,7 +25,7 @@ class Context:
     user: str = "user"
     home: str = "/home/user"
     workdir: str | None = None  # None: the user's home directory
-    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def directory(self) -> str:

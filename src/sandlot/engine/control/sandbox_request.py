@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from sandlot.engine.core.errors import InvalidRequest
-from sandlot.engine.core.model import EMPTY, NetworkPolicy, OnTimeout
+from sandlot.engine.core.model import NetworkPolicy, OnTimeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class NewSandbox:
 
     template: str  # id or name
     timeout_s: int = 300
-    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    env_vars: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env_vars: Mapping[str, str] = field(default_factory=dict)
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
     secure: bool = True
     on_timeout: OnTimeout = OnTimeout.KILL

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandlot.engine.core.errors import EngineError
-from sandlot.engine.core.model import EMPTY, NetworkPolicy, NewMachine
+from sandlot.engine.core.model import NetworkPolicy, NewMachine
 from sandlot.engine.node.checkpoint_store import Checkpoints
 from sandlot.engine.node.warm_pool import Kind
 
@@ -70,7 +70,7 @@ class BootSnapshots:
         while len(self._asked) > MOST_NOTED:
             self._asked.popitem(last=False)
         if counts_from is not None and self._now() >= counts_from:
-            self._wanted[name] = replace(new, network=NetworkPolicy(), env_vars=EMPTY)
+            self._wanted[name] = replace(new, network=NetworkPolicy(), env_vars={})
             self._wake.set()
 
     async def run(self, quiet: Callable[[], Awaitable[None]]) -> None:

@@ -136,7 +136,7 @@ class LocalBuildRunner:
     async def _limits_met(self, machine_id: str) -> str:
         """What a failed step ran into, as seen from outside: programs often cannot tell."""
         try:
-            met = [*await self._node.troubles(machine_id)]
+            met = [*await self._node.limits_hit(machine_id)]
             usage = await self._node.usage(machine_id)
         except NotFound:
             return ""

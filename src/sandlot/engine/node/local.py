@@ -400,15 +400,15 @@ class LocalNode:
             first, last = live.hidden
             said = [entry for entry in said if not first <= entry.at <= last]
         now = datetime.now(UTC)
-        return [*said, *(LogEntry(at=now, message=each, level="error") for each in await self._troubles(live))]
+        return [*said, *(LogEntry(at=now, message=each, level="error") for each in await self._limits_hit(live))]
 
-    async def troubles(self, sandbox_id: str) -> Sequence[str]:
+    async def limits_hit(self, sandbox_id: str) -> Sequence[str]:
         """Which limits the machine ran into and lived on."""
-        return await self._troubles(self._machines.known(sandbox_id))
+        return await self._limits_hit(self._machines.known(sandbox_id))
 
-    async def _troubles(self, live: Live) -> Sequence[str]:
+    async def _limits_hit(self, live: Live) -> Sequence[str]:
         runtime = self._machines.of(live)
-        return await runtime.troubles(live.instance) if isinstance(runtime, LimitReporting) else ()
+        return await runtime.limits_hit(live.instance) if isinstance(runtime, LimitReporting) else ()
 
     async def _save_logs(self, sandbox_id: str) -> None:
         """Save what the daemon logged before the machine goes; a daemon that is slow to answer loses them."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandlot.engine.core.errors import EngineError
-from sandlot.engine.core.model import EMPTY, NetworkPolicy, NewMachine, Resources
+from sandlot.engine.core.model import NetworkPolicy, NewMachine, Resources
 
 log = logging.getLogger(__name__)
 
@@ -341,7 +341,7 @@ def _fits(wish: NewMachine) -> bool:
 
 
 def _blank(wish: NewMachine) -> NewMachine:
-    return replace(wish, network=NetworkPolicy(), env_vars=EMPTY)
+    return replace(wish, network=NetworkPolicy(), env_vars={})
 
 
 def host_is_pressed() -> bool:

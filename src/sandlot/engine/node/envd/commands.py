@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from sandlot.engine.core.errors import GuestUnresponsive, MachineFailed, StepFailed
-from sandlot.engine.core.model import EMPTY, ENVD_PORT
+from sandlot.engine.core.model import ENVD_PORT
 
 FRAME_LIMIT = 1 << 20
 LINE_LIMIT = 4096
@@ -31,7 +31,7 @@ class Command:
     user: str
     line: str  # for a login shell
     cwd: str | None = None
-    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class Container(OciDriver):
             await disks.released(str(place / IMAGE))  # by the machine that had it before the pause
             await disks.take_over(spec.checkpoint / IMAGE, place / IMAGE, in_place=spec.owns_checkpoint)
         layers = (*spec.layers, place / "names")
-        stage = self._stage.make(spec.sandbox_id)
+        stage = self._stage.make(spec.machine_id)
         with span("mounts"):
             root = await processes.to_the_end(
                 asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
@@ -95,11 +95,11 @@ class Container(OciDriver):
         with span("crun"):
             await self._run(
                 self._find(), "--root", str(self._root), "--log", str(place / "log"),
-                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
         self._get_ahead(spec.slot.index)
         self._clear_stage(
-            spec.sandbox_id
+            spec.machine_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 
     def _get_ahead(self, index: int) -> None:
@@ -116,12 +116,12 @@ class Container(OciDriver):
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """The files, as they are at one moment: the machine stands still while its disk is copied, and longer if it did before."""
-        record = self._record_of(instance.sandbox_id)
-        stands_still = self._cgroup(instance.sandbox_id).is_frozen()
+        record = self._record_of(instance.machine_id)
+        stands_still = self._cgroup(instance.machine_id).is_frozen()
         await self.freeze(instance)
         try:
             into.mkdir(parents=True)
-            await asyncio.to_thread(self._flush, instance.sandbox_id)
+            await asyncio.to_thread(self._flush, instance.machine_id)
             if final:
                 os.link(record.place / IMAGE, into / IMAGE)
             else:
@@ -130,7 +130,7 @@ class Container(OciDriver):
             shutil.rmtree(into, ignore_errors=True)
             if isinstance(error, OSError):
                 raise MachineFailed(
-                    f"the files of sandbox {instance.sandbox_id} could not be written: {error.strerror}; it goes on running"
+                    f"the files of sandbox {instance.machine_id} could not be written: {error.strerror}; it goes on running"
                 ) from error
             raise
         finally:
@@ -138,24 +138,24 @@ class Container(OciDriver):
                 await processes.to_the_end(self.thaw(instance))
 
     @contextlib.asynccontextmanager
-    async def written(self, state: Path, sandbox_id: str) -> AsyncIterator[Path]:
+    async def written(self, state: Path, machine_id: str) -> AsyncIterator[Path]:
         name = f"written-{secrets.token_hex(4)}"
         place = self._stage.make(name)
         try:
-            await disks.released(str(Path(sandbox_id) / "runtime" / IMAGE))
+            await disks.released(str(Path(machine_id) / "runtime" / IMAGE))
             disk = rootfs.directory(place / "disk")
             disks.mount(state / IMAGE, disk)
             yield disk / disks.UPPER
         finally:
             self._stage.clear(name)
 
-    def _flush(self, sandbox_id: str) -> None:
+    def _flush(self, machine_id: str) -> None:
         """Have the kernel write the machine's disk out. The way in is the main process's root, opened as a directory only."""
-        pidfd = self._main_process(sandbox_id)
+        pidfd = self._main_process(machine_id)
         if pidfd is None:
-            raise NotFound(f"sandbox {sandbox_id} has no machine on this host")
+            raise NotFound(f"sandbox {machine_id} has no machine on this host")
         try:
-            pid = int(self._pid_file(sandbox_id).read_text())
+            pid = int(self._pid_file(machine_id).read_text())
             root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
             try:
                 disks.flush(root)
@@ -166,13 +166,13 @@ class Container(OciDriver):
 
     def _config(self, spec: MachineSpec, root: Path, guest: Path, ids: IdRange) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=spec.resources.pids)
-        config = oci.config(spec, root, guest, f"{self._parent}/{spec.sandbox_id}", limits)
+        config = oci.config(spec, root, guest, f"{self._parent}/{spec.machine_id}", limits)
         oci.harden(config, ids, seccomp.profile())
         oci.say_boot_id(config, spec, spec.directory / "runtime")
         return config
 
-    def _forget(self, sandbox_id: str) -> None:
-        state = self._root / sandbox_id
+    def _forget(self, machine_id: str) -> None:
+        state = self._root / machine_id
         if state.is_dir():
             shutil.rmtree(state)
 
@@ -181,11 +181,11 @@ class Container(OciDriver):
 
     def _disk_used(self, record: Record) -> int:
         """The machine's file system knows, too, what the kernel has not written to the image yet."""
-        on_disk, pidfd = super()._disk_used(record), self._main_process(record.sandbox_id)
+        on_disk, pidfd = super()._disk_used(record), self._main_process(record.machine_id)
         if pidfd is None:
             return on_disk
         try:
-            pid = int(self._pid_file(record.sandbox_id).read_text())
+            pid = int(self._pid_file(record.machine_id).read_text())
             seen = os.statvfs(f"/proc/{pid}/root")
         finally:
             os.close(pidfd)

@@ -33,11 +33,11 @@ from sandlot.engine.node.images.base import build_base, read_recipe
 from sandlot.settings import Settings
 
 FILE_BYTES = 20_000_000
-READY = "sandlot_pool_ready"
+READY = "sandlot_warm_pool_ready"
 KEPT = 2  # sandboxes that warm servers keep ready
 KEPT_MB = 4096  # what those that stand ready may take
 READY_LIMIT_S = 45.0
-STILL = "sandlot_still_sandboxes"
+STILL = "sandlot_frozen_sandboxes"
 STILL_LIMIT_S = 120.0
 POOL_REST_S = 5.0
 

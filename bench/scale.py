@@ -176,7 +176,7 @@ async def _events_per_s(access: Mapping[str, Any]) -> float:
 
 def _await_stillness(running: server.Server, count: int) -> None:
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and (running.number("sandlot_still_sandboxes") or 0) < count:
+    while time.monotonic() < deadline and (running.number("sandlot_frozen_sandboxes") or 0) < count:
         time.sleep(0.5)
 
 

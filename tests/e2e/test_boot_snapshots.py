@@ -37,9 +37,9 @@ def begun_with_one(server: Server, **options: Any) -> Sandbox:
         for _ in range(2):
             server.create().kill()
         until(lambda: seeds(server), 60, "a seed")
-    before = number(server, "sandlot_seeded_total")
+    before = number(server, "sandlot_boot_snapshot_starts_total")
     sandbox = server.create(**options)
-    assert number(server, "sandlot_seeded_total") == before + 1, "it began with the seed"
+    assert number(server, "sandlot_boot_snapshot_starts_total") == before + 1, "it began with the seed"
     return sandbox
 
 

@@ -76,7 +76,7 @@ def test_an_idle_sandbox_stands_still_and_answers_as_if_it_had_not(quick: Server
     with quick.http() as client:
         assert client.get(f"/sandboxes/{idle.sandbox_id}").json()["state"] == "running"
         assert client.get(f"/sandboxes/{idle.sandbox_id}/metrics").json()[-1]["memUsed"] > 0
-        assert "sandlot_still_sandboxes 1.0" in client.get("/metrics").text
+        assert "sandlot_frozen_sandboxes 1.0" in client.get("/metrics").text
     assert is_still(idle)
     before = time.time()
     clock = float(idle.commands.run("date +%s.%N").stdout)

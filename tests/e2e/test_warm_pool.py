@@ -45,15 +45,15 @@ def number(server: Server, name: str) -> int:
 
 
 def full(server: Server, size: int = SIZE) -> None:
-    until(lambda: number(server, "sandlot_pool_ready") >= size, 60, "a full pool")
+    until(lambda: number(server, "sandlot_warm_pool_ready") >= size, 60, "a full pool")
 
 
 def ready_made(server: Server, **options: Any) -> Sandbox:
     """A sandbox that stood ready."""
     full(server)
-    before = number(server, "sandlot_pool_hits_total")
+    before = number(server, "sandlot_warm_pool_hits_total")
     sandbox = server.create(**options)
-    assert number(server, "sandlot_pool_hits_total") == before + 1, "it came from the pool"
+    assert number(server, "sandlot_warm_pool_hits_total") == before + 1, "it came from the pool"
     return sandbox
 
 

@@ -94,7 +94,7 @@ async def test_a_joined_layer_is_what_the_others_show_together(tmp_path: Path) -
 
     for name, fill in (("a", bottom), ("b", middle), ("c", top)):
         await layers.publish(name, fill)
-    build_runner = LocalBuildRunner(node=None, layers=layers, commands=None, steps_dir=tmp_path / "steps")  # type: ignore[arg-type]
+    build_runner = LocalBuildRunner(machines=None, layers=layers, commands=None, steps_dir=tmp_path / "steps")  # type: ignore[arg-type]
     joined = await build_runner.join(["a", "b", "c"])
     root = layers.path(joined.layer or "")
     assert sorted(path.name for path in (root / "etc").iterdir()) == ["kept", "link", "new"]

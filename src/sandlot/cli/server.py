@@ -317,7 +317,7 @@ def _give_back_network(chosen: Settings) -> int:
     if os.geteuid() != 0 or not (chosen.data_dir / "network").is_dir():
         return 0
     from sandlot.engine.node.network.slots import Slots
-    from sandlot.wiring.serve import instance_id
+    from sandlot.wiring.node import instance_id
 
     async def destroy() -> int:
         slots = Slots(chosen.data_dir, instance_id(chosen.data_dir), chosen.network_range)

@@ -428,7 +428,7 @@ class Builder:
         await self.catalog.tidy()
         return len(left)
 
-    async def states(self) -> set[str]:
+    async def checkpoints(self) -> set[str]:
         """Names of saved states that builds need."""
         builds = await self._builds.query(statuses=[BuildStatus.READY, BuildStatus.BUILDING])
         return {build.content.checkpoint for build in builds if build.content and build.content.checkpoint}

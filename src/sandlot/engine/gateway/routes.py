@@ -15,9 +15,9 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from sandlot.engine.core.errors import InvalidRequest
+from sandlot.engine.core.ids import SANDBOX_ID, parse_sandbox_id
 from sandlot.engine.core.model import ENVD_PORT, Sandbox, State
 
-SANDBOX_ID = re.compile(r"[a-z0-9]{1,64}")
 GENERATED_ID = re.compile(
     r"i[a-z0-9]{5,63}"
 )  # what this engine gives out: enough to tell a sandbox host from any other
@@ -25,7 +25,7 @@ INTERNAL_ROUTES = frozenset(
     {"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt", "stillness"}
 )
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
-LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without a word from lifecycle
+LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without news of a change
 MOST_ROWS = 10_000
 READ_TRIES = 5
 MOST_CANDIDATES = 2_000
@@ -101,7 +101,7 @@ def parse_port(text: str) -> int:
 
 def short_id(text: str) -> str:
     """The id itself: older clients append `-{clientID}`."""
-    found = text.partition("-")[0]
+    found = parse_sandbox_id(text)
     if not SANDBOX_ID.fullmatch(found):
         raise InvalidRequest(f"Invalid sandbox id {text[:80]!r}: it consists of lower-case letters and digits.")
     return found
@@ -148,7 +148,7 @@ def signed_by(candidates: Iterable[Sandbox], query: Mapping[str, str], operation
 
 
 class Routes:
-    """Live sandboxes by id: a short cache over the store, corrected at once by every change that lifecycle reports."""
+    """Live sandboxes by id: a short cache over the store, corrected at once by every change of a row."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Routes:
             sandbox = await self._find(sandbox_id)
             if before == self._changes:
                 self._keep(sandbox_id, sandbox)
-                break  # else what was read may already be wrong: nobody may enter a sandbox that is about to rest
+                break  # else what was read may already be wrong: nobody may enter a sandbox that is about to be paused
         return sandbox
 
     async def signer(self, query: Mapping[str, str], operation: str) -> Sandbox | None:
@@ -184,7 +184,7 @@ class Routes:
         return signed_by(self._candidates[1], query, operation)
 
     def changed(self, sandbox: Sandbox) -> None:
-        """Lifecycle wrote this row: believe it from now on."""
+        """This row was just written: believe it from now on."""
         self._changes += 1
         self._candidates = None
         if sandbox.state is State.RUNNING:

@@ -46,7 +46,7 @@ async def connect_legacy(
 async def _connect(
     deps: Deps, caller: Asking, sandbox_id: str, timeout_s: int, memory: bool, response: Response
 ) -> SandboxOut:
-    sandbox, resumed = await deps.suspension.connect(caller.team.id, sandbox_id, timeout_s, memory=memory)
+    sandbox, resumed = await deps.control.suspension.connect(caller.team.id, sandbox_id, timeout_s, memory=memory)
     response.status_code = 201 if resumed else 200
     return shown(sandbox, deps.domain, response)
 
@@ -63,7 +63,7 @@ async def resume(
 ) -> SandboxOut:
     """Resume a paused sandbox; a running one is a conflict."""
     body = body or Resume()
-    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
+    sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id)
     if sandbox.state is State.RUNNING:
         raise Conflict(f"sandbox {sandbox.id!r} is already running; connect to it instead")
     timeout_s = LEGACY_TIMEOUT_S if body.timeout is None else body.timeout
@@ -75,7 +75,7 @@ async def pause(
     sandbox_id: SandboxId, deps: Given, caller: Asking, body: Annotated[Pause | None, Body()] = None
 ) -> None:
     """Keep a sandbox's memory and files (or its files alone) and free what it uses; connecting brings it back."""
-    await deps.suspension.pause(caller.team.id, sandbox_id, memory=body is None or body.memory is not False)
+    await deps.control.suspension.pause(caller.team.id, sandbox_id, memory=body is None or body.memory is not False)
 
 
 @router.post(
@@ -86,7 +86,7 @@ async def fork(
 ) -> list[ForkOut]:
     """Make sandboxes that begin with a running one's state; each has its own outcome."""
     body = body or Fork()
-    outcomes = await deps.suspension.fork(
+    outcomes = await deps.control.snapshots.fork(
         caller.team.id,
         sandbox_id,
         count=1 if body.count is None else body.count,
@@ -107,7 +107,9 @@ async def snapshot(
 ) -> SnapshotOut:
     """Keep a running sandbox's state as something to create sandboxes from; it outlives the sandbox."""
     body = body or Snapshot()
-    made = await deps.suspension.snapshot(caller.team.id, sandbox_id, name=body.name, memory=body.memory is not False)
+    made = await deps.control.snapshots.take(
+        caller.team.id, sandbox_id, name=body.name, memory=body.memory is not False
+    )
     return SnapshotOut.of(made, caller.team)
 
 
@@ -122,7 +124,7 @@ async def snapshots(
     nextToken: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> list[SnapshotOut]:
     """The team's snapshots, newest first."""
-    found = await deps.suspension.snapshots(
+    found = await deps.control.snapshots.page(
         caller.team.id,
         source=sandboxID,
         name=_plain(name) if name else None,

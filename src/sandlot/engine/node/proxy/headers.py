@@ -1,16 +1,17 @@
-"""Which headers cross the edge, and how they change on the way."""
+"""Which headers pass into a sandbox and back, and how they change on the way."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from multidict import CIMultiDict
 
-from sandlot.engine.core.model import ENVD_PORT, Sandbox
-from sandlot.engine.gateway.asgi import RawHeaders, Scope
+from sandlot.engine.core.http_headers import TRAFFIC_TOKEN, RawHeaders, connection_tokens, header
+from sandlot.engine.core.model import ENVD_PORT, ProxyTarget
+from sandlot.engine.core.ports.node import Scope
 
 HOP_BY_HOP = frozenset(
     {
@@ -27,33 +28,17 @@ HOP_BY_HOP = frozenset(
         b"x-offer",  # the server's name for an offer of HTTP/2
     }
 )
-TRAFFIC_TOKEN = b"e2b-traffic-access-token"
 _OWN = HOP_BY_HOP | {TRAFFIC_TOKEN, b"host", b"expect", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"}
 _BROKEN = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def header(headers: RawHeaders, name: bytes) -> bytes | None:
-    """The first value of a header; names arrive in lower case."""
-    for key, value in headers:
-        if key == name:
-            return value
-    return None
-
-
-def connection_tokens(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """What the Connection headers name: those headers, too, are for this hop alone."""
-    return frozenset(
-        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
-    )
-
-
-def to_upstream(scope: Scope, sandbox: Sandbox, port: int) -> CIMultiDict[str]:
+def to_upstream(scope: Scope, target: ProxyTarget) -> CIMultiDict[str]:
     """The request's headers as the service in the sandbox gets them: duplicates and order kept."""
     raw: RawHeaders = scope["headers"]
     dropped = _OWN | connection_tokens(raw)
     websocket = scope["type"] == "websocket"
     headers: CIMultiDict[str] = CIMultiDict()
-    headers["Host"] = _host(raw, sandbox, port)
+    headers["Host"] = _host(raw, target)
     for name, value in raw:
         if name in dropped or (websocket and name.startswith(b"sec-websocket-")):
             continue
@@ -62,10 +47,9 @@ def to_upstream(scope: Scope, sandbox: Sandbox, port: int) -> CIMultiDict[str]:
     return headers
 
 
-def _host(raw: RawHeaders, sandbox: Sandbox, port: int) -> str:
-    mask = sandbox.network.mask_request_host
-    if mask and port != ENVD_PORT:
-        return mask.replace("${PORT}", str(port))
+def _host(raw: RawHeaders, target: ProxyTarget) -> str:
+    if target.host_mask and target.port != ENVD_PORT:
+        return target.host_mask.replace("${PORT}", str(target.port))
     return (header(raw, b"host") or b"").decode("latin-1")
 
 

@@ -121,7 +121,7 @@ async def control_plane(
     )
     await plane.open()
     following = asyncio.create_task(plane.nodes.follow(plane.ending.machine_exited))
-    while node.followed_to is None:
+    while node.followed_to is None:  # noqa: ASYNC110
         await asyncio.sleep(0)
     try:
         yield Control(

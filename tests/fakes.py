@@ -168,7 +168,7 @@ class FakeNode:
         if self.followed_to is not None:
             newest = (await self.exits.page("", 0)).cursor
             async with asyncio.timeout(10):
-                while self.followed_to not in (newest, None):
+                while self.followed_to not in (newest, None):  # noqa: ASYNC110
                     await asyncio.sleep(0)
 
     def forget_followers(self) -> None:

@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine/core": set(),
     "engine/control": {"engine/core"},
     "engine/builds": {"engine/core", "engine/control"},
-    "engine/gateway": {"engine/core", "engine/control"},
+    "engine/gateway": {"engine/core", "engine/control", "server"},
     "engine/node": {"engine/core", "data_files"},
     "engine/store": {"engine/core", "sql"},
     "engine/api": {"engine/core", "engine/control", "engine/builds", "server"},

@@ -140,11 +140,12 @@ def serve(*, with_parent: Annotated[int | None, typer.Option(hidden=True)] = Non
     except instance.AlreadyRunning as error:
         raise Failure(f"{error}. End it first: ./sandlot down") from error
     from sandlot.engine.core.errors import EngineError
+    from sandlot.server.errors import StartupFailed
     from sandlot.wiring.serve import serve as serve_until_told
 
     try:
         serve_until_told(chosen)
-    except EngineError as error:
+    except (EngineError, StartupFailed) as error:
         raise Failure(str(error)) from error
     except Exception as error:
         traceback.print_exc()  # the log is where somebody will look for it

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import uvicorn
 import uvloop
 
-from sandlot.engine.core.errors import Unavailable
 from sandlot.engine.node import processes
 from sandlot.server import heap, instance, telemetry
+from sandlot.server.errors import StartupFailed
 from sandlot.server.http import Server, build_config
 from sandlot.settings import Settings
 from sandlot.wiring.builds import Progress
@@ -126,7 +126,7 @@ def _bind(settings: Settings) -> socket.socket:
         sock.bind((settings.host, settings.port))
     except OSError as error:
         sock.close()
-        raise Unavailable(
+        raise StartupFailed(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another port with --port, or end what uses it"
         ) from error
     return sock

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from sandlot.engine.core.errors import InvalidRequest
 from sandlot.engine.core.ids import SANDBOX_ID, parse_sandbox_id
 from sandlot.engine.core.model import ENVD_PORT, Sandbox, State
+from sandlot.server.hosts import hostname
 
 GENERATED_ID = re.compile(
     r"i[a-z0-9]{5,63}"
@@ -48,14 +49,6 @@ def parse_target(host: str, headers: Mapping[str, str], domain: str | None) -> T
     if (sandbox_id or port) and _routes_by_header(name):
         return _from_headers(sandbox_id, port)
     return _from_host(name, hostname(domain) if domain else None)
-
-
-def hostname(host: str) -> str:
-    """The name without port, brackets, case or a final dot."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].rstrip(".")
 
 
 def _routes_by_header(name: str) -> bool:

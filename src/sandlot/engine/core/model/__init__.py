@@ -41,14 +41,14 @@ from sandlot.engine.core.model.sandbox import Key, OnTimeout, Sandbox, State, Te
 from sandlot.engine.core.model.template import Tag, Template
 
 __all__ = [
+    "ENVD_PORT",
+    "GUEST_MOUNT",
     "AmazonLogin",
     "Build",
     "BuildStatus",
     "Checkpoint",
     "Content",
-    "ENVD_PORT",
     "Exit",
-    "GUEST_MOUNT",
     "Image",
     "Instance",
     "Isolation",

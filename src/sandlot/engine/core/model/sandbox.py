@@ -71,7 +71,7 @@ class Sandbox:
     machine: Machine | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     env_vars: Mapping[str, str] = field(default_factory=dict)
-    network: NetworkPolicy = NetworkPolicy()
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
     envd_token: str | None = None  # None: an unsecured sandbox of the older SDK generation
     traffic_token: str | None = None
     timeout_s: int = 300

@@ -21,7 +21,7 @@ class Template:
     created_at: datetime
     updated_at: datetime
     runtime: str | None = None  # None: the server's default
-    resources: Resources = Resources()
+    resources: Resources = field(default_factory=Resources)
     env: Mapping[str, str] = field(default_factory=dict)
     start_cmd: str | None = None
     ready_cmd: str | None = None

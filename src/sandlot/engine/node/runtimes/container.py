@@ -15,8 +15,9 @@ from sandlot.engine.core.errors import EngineError, MachineFailed, NotFound, Una
 from sandlot.engine.core.model import Instance, Isolation, MachineSpec
 from sandlot.engine.node import processes
 from sandlot.engine.node.runtimes import disks, idmap, oci, rootfs, seccomp
-from sandlot.engine.node.runtimes.driver import OciDriver, Record
+from sandlot.engine.node.runtimes.driver import OciDriver, run_program
 from sandlot.engine.node.runtimes.idmap import IdRange, UserNamespaces
+from sandlot.engine.node.runtimes.records import Record
 from sandlot.spans import span
 
 PROGRAMS = ("crun", "runc")  # the first one found; crun starts in half the time
@@ -93,12 +94,12 @@ class Container(OciDriver):
         idmap.show_mapped(spec.guest, guest, userns, readonly=True)
         (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
         with span("crun"):
-            await self._run(
+            await run_program(
                 self._find(), "--root", str(self._root), "--log", str(place / "log"),
-                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.machine_id)), spec.machine_id,
+                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
         self._get_ahead(spec.slot.index)
-        self._clear_stage(
+        self._stage_cleaner.begin(
             spec.machine_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 
@@ -116,7 +117,7 @@ class Container(OciDriver):
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """The files, as they are at one moment: the machine stands still while its disk is copied, and longer if it did before."""
-        record = self._record_of(instance.machine_id)
+        record = self._records.get(instance.machine_id)
         stands_still = self._cgroup(instance.machine_id).is_frozen()
         await self.freeze(instance)
         try:
@@ -155,7 +156,7 @@ class Container(OciDriver):
         if pidfd is None:
             raise NotFound(f"sandbox {machine_id} has no machine on this host")
         try:
-            pid = int(self._pid_file(machine_id).read_text())
+            pid = int(self._records.pid_file(machine_id).read_text())
             root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
             try:
                 disks.flush(root)
@@ -185,7 +186,7 @@ class Container(OciDriver):
         if pidfd is None:
             return on_disk
         try:
-            pid = int(self._pid_file(record.machine_id).read_text())
+            pid = int(self._records.pid_file(record.machine_id).read_text())
             seen = os.statvfs(f"/proc/{pid}/root")
         finally:
             os.close(pidfd)

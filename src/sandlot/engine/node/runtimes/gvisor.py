@@ -22,8 +22,9 @@ from sandlot.engine.core.errors import MachineFailed, Unavailable
 from sandlot.engine.core.model import Instance, Isolation, MachineSpec, Slot
 from sandlot.engine.node import processes
 from sandlot.engine.node.runtimes import disks, oci, rootfs
-from sandlot.engine.node.runtimes.driver import OciDriver, Record
+from sandlot.engine.node.runtimes.driver import OciDriver, run_program
 from sandlot.engine.node.runtimes.programs import Programs
+from sandlot.engine.node.runtimes.records import Record
 from sandlot.spans import span
 
 IMAGE = "disk.img"
@@ -96,15 +97,15 @@ class GVisor(OciDriver):
         with span("address"):
             await address(spec.slot)
         with span("runsc"):
-            await self._run(
-                *self._command(self._record_of(spec.machine_id), store), *begin, "--detach", "--bundle", str(place),
-                "--pid-file", str(self._pid_file(spec.machine_id)), spec.machine_id,
+            await run_program(
+                *self._command(self._records.get(spec.machine_id), store), *begin, "--detach", "--bundle", str(place),
+                "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
-        self._clear_stage(spec.machine_id)  # the machine's processes hold their own copies
+        self._stage_cleaner.begin(spec.machine_id)  # the machine's processes hold their own copies
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """Memory and files in one image: what the guest changed is part of runsc's own state."""
-        record = self._record_of(instance.machine_id)
+        record = self._records.get(instance.machine_id)
         store = self._stage.place(instance.machine_id) / "disk" / disks.UPPER
         try:
             (into / MEMORY).mkdir(parents=True)

@@ -37,7 +37,7 @@ READY = "sandlot_warm_pool_ready"
 KEPT = 2  # sandboxes that warm servers keep ready
 KEPT_MB = 4096  # what those that stand ready may take
 READY_LIMIT_S = 45.0
-STILL = "sandlot_frozen_sandboxes"
+FROZEN = "sandlot_frozen_sandboxes"
 STILL_LIMIT_S = 120.0
 POOL_REST_S = 5.0
 
@@ -231,7 +231,7 @@ def measure_crowd(side: Side, plan: Plan, samples: Samples) -> None:
     with ThreadPoolExecutor(4) as threads:
         boxes = list(threads.map(lambda _: _first(side.contestant), range(count)))
         try:
-            _await_stillness(side, count)
+            _await_frozen(side, count)
             started, sample = time.perf_counter(), boxes[:: max(1, count // 20)]
             before = [footprint.read(box.id) for box in sample]
             busy = side.server.cpu_s() if side.server is not None else 0.0
@@ -250,14 +250,14 @@ def measure_crowd(side: Side, plan: Plan, samples: Samples) -> None:
             list(threads.map(lambda box: box.kill(), boxes))
 
 
-def _await_stillness(side: Side, count: int) -> None:
-    """Until all of them are held still, and the pool, which makes up for them, has been at rest for a while."""
+def _await_frozen(side: Side, count: int) -> None:
+    """Until all of them are frozen, and the warm pool, which replaces them, has been quiet for a while."""
     deadline, last, since = time.monotonic() + STILL_LIMIT_S, None, time.monotonic()
     while side.server is not None and time.monotonic() < deadline:
         ready = side.server.number(READY)
         if ready != last:
             last, since = ready, time.monotonic()
-        if (side.server.number(STILL) or 0) >= count and time.monotonic() - since > POOL_REST_S:
+        if (side.server.number(FROZEN) or 0) >= count and time.monotonic() - since > POOL_REST_S:
             return
         time.sleep(0.5)
 

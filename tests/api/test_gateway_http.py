@@ -147,7 +147,7 @@ async def test_a_relay_that_went_away_is_asked_for_again(doors: Doors, sandbox: 
 
 SPELLINGS = (
     "/init //init /./init /%69nit /init/ /INIT /x/../init /%2e/init /%2569nit /init?x=1 /init;a=b /%2Finit /init/x "
-    "/relay /freeze /unfreeze /collapse /fsfreeze /fsthaw /logs /stillness"
+    "/relay /freeze /unfreeze /collapse /fsfreeze /fsthaw /logs /idle /stillness"
 )
 
 

@@ -1,4 +1,4 @@
-"""Sandboxes that nobody uses are held still, seen from both sides: the host sees it, users never do."""
+"""Idle sandboxes are frozen, seen from both sides: the host sees it, users never do."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def idle(quick: Server) -> Iterator[Sandbox]:
     sandbox.kill()
 
 
-def is_still(sandbox: Sandbox) -> bool:
-    """What the kernel says about all processes of the sandbox."""
+def is_frozen(sandbox: Sandbox) -> bool:
+    """What the kernel says about all processes of the sandbox. A group is named like the machine."""
     for pattern, still in (("freezer/sandlot-*/{}/freezer.state", "FROZEN"), ("sandlot-*/{}/cgroup.freeze", "1")):
         for path in Path("/sys/fs/cgroup").glob(pattern.format(sandbox.sandbox_id)):
             return path.read_text().strip() == still
@@ -40,13 +40,13 @@ def is_still(sandbox: Sandbox) -> bool:
 
 
 def until_still(sandbox: Sandbox) -> None:
-    until(lambda: is_still(sandbox), PATIENT_S, "stillness")
+    until(lambda: is_frozen(sandbox), PATIENT_S, "freezing")
 
 
 def stays_awake(sandbox: Sandbox, seconds: float = 2.5) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if is_still(sandbox):
+        if is_frozen(sandbox):
             return False
         time.sleep(0.02)
     return True
@@ -65,7 +65,7 @@ def test_metrics_of_a_still_sandbox_are_those_of_its_last_use(quick: Server, idl
     until_still(idle)
     after = used(quick, idle)
     assert after["memUsed"] > before["memUsed"] + 30_000_000
-    assert is_still(idle), "looking does not wake it"
+    assert is_frozen(idle), "looking does not wake it"
     assert after["timestampUnix"] >= before["timestampUnix"] and after["cpuUsedPct"] == 0
 
 
@@ -77,7 +77,7 @@ def test_an_idle_sandbox_stands_still_and_answers_as_if_it_had_not(quick: Server
         assert client.get(f"/sandboxes/{idle.sandbox_id}").json()["state"] == "running"
         assert client.get(f"/sandboxes/{idle.sandbox_id}/metrics").json()[-1]["memUsed"] > 0
         assert "sandlot_frozen_sandboxes 1.0" in client.get("/metrics").text
-    assert is_still(idle)
+    assert is_frozen(idle)
     before = time.time()
     clock = float(idle.commands.run("date +%s.%N").stdout)
     assert before - 1 < clock < time.time() + 1
@@ -166,7 +166,7 @@ def test_a_server_that_was_killed_takes_over_what_it_had_frozen(quick: Server, i
     idle.files.write("/home/user/kept", "data")
     until_still(idle)
     quick.kill_9()
-    assert is_still(idle)
+    assert is_frozen(idle)
     quick.up()
     assert idle.files.read("/home/user/kept") == "data"
     until_still(idle)

@@ -1,4 +1,4 @@
-"""The HTTP server that API and edge run in: uvicorn with bounded request heads, JSON for what is no HTTP, and honest disconnects."""
+"""The HTTP server that the API and the gateway run in: uvicorn with bounded request heads, JSON for what is no HTTP, and honest disconnects."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ async def _parts(
         scratch=data_dir / "taken",
     )
     snapshots = BootSnapshots(
-        machines=factory, checkpoints=store, guest=directory.name, layers_dir=layers_dir, most=settings.seeds
+        machines=factory, checkpoints=store, guest=directory.name, layers_dir=layers_dir, most=settings.boot_snapshots
     )
     freezer = IdleFreezer(factory, patience_s=settings.idle_freeze_s)
     return NodeParts(

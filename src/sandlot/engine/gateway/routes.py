@@ -23,7 +23,7 @@ GENERATED_ID = re.compile(
     r"i[a-z0-9]{5,63}"
 )  # what this engine gives out: enough to tell a sandbox host from any other
 INTERNAL_ROUTES = frozenset(
-    {"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt", "stillness"}
+    {"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt", "idle", "stillness"}
 )
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
 LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without news of a change

@@ -25,7 +25,7 @@ class NetworkPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A place on the network for one machine: two namespaces, an address the edge can dial."""
+    """One machine's place on the network: two namespaces, and an address that the node proxy dials."""
 
     index: int
     netns: Path  # the sandbox's namespace, as a path for the runtime

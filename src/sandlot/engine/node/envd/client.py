@@ -95,7 +95,7 @@ class EnvdClient:
     async def is_idle(self, address: str, token: str | None) -> bool:
         """Whether nothing but the daemon runs in the guest. A daemon that does not say so is taken to be busy."""
         try:
-            reply = await self._json("GET", address, "/stillness", token)
+            reply = await self._json("GET", address, "/idle", token)
         except GuestUnresponsive:
             return False
         return reply.get("processes") == 0 and reply["processes"] is not False

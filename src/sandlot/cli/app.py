@@ -12,6 +12,7 @@ from sandlot import __version__
 from sandlot.cli import doctor, keys, measuring, platform, sandboxes, server, suite, templates
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
+from sandlot.cli.reference import reference
 from sandlot.setup.packages import search_path
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON, add_help_option=False)(measuring.bench)
+app.command(rich_help_panel="Development")(reference)
 
 
 def main() -> None:

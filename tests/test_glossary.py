@@ -18,7 +18,7 @@ FOLDERS = ("control", "builds", "gateway", "node")
 PROSE = [
     page
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")]
-    if page.name != "ARCHITECTURE.md" and page != PAGE
+    if page != PAGE
 ]
 
 

@@ -167,7 +167,9 @@ def measure_files(sides: Sequence[Side], plan: Plan, samples: Samples) -> None:
             cleanup.callback(box.kill)
             if isinstance(box, SandlotBox) and side.server is not None and goals.CLIENT_LIMIT not in boxes:
                 address = cleanup.enter_context(bare.running(FILE_BYTES))
-                boxes[goals.CLIENT_LIMIT] = SandlotBox(_elsewhere(box.sandbox, side.server.environment, address))
+                boxes[goals.CLIENT_LIMIT] = SandlotBox(
+                    box.data_dir, _elsewhere(box.sandbox, side.server.environment, address)
+                )
         for number in range(plan.files + 1):
             for name, box in boxes.items():
                 taken = samples[name] if number else defaultdict(list)
@@ -207,8 +209,8 @@ def measure_burst(side: Side, plan: Plan, samples: Samples) -> None:
             replace(
                 side, keeps_ready=plan.burst if name == "burst" and side.keeps_ready else side.keeps_ready
             ).prepare()
-            if side.server is not None:
-                beats = cleanup.enter_context(pulse.beating(side.server.environment, steady.id))
+            if side.server is not None and isinstance(steady, SandlotBox):
+                beats = cleanup.enter_context(pulse.beating(side.server.environment, steady.sandbox.sandbox_id))
             started = time.perf_counter()
             with ThreadPoolExecutor(plan.burst) as threads:
                 boxes = list(threads.map(lambda _: _first(side.contestant), range(plan.burst)))
@@ -276,8 +278,8 @@ def _sides(runtimes: Sequence[str], root: Path) -> Iterator[list[Side]]:
                 server.observed(runtime, max_sandboxes="200", pool_size=str(KEPT), pool_memory_mb=str(KEPT_MB))
             )
             cold = cleanup.enter_context(server.observed(runtime, max_sandboxes="200", pool_size="0"))
-            sides.append(Side(SandlotContestant(runtime, warm.environment), warm, KEPT))
-            sides.append(Side(SandlotContestant(f"{runtime} cold", cold.environment), cold))
+            sides.append(Side(SandlotContestant(runtime, warm.environment, warm.data_dir), warm, KEPT))
+            sides.append(Side(SandlotContestant(f"{runtime} cold", cold.environment, cold.data_dir), cold))
         sides.append(Side(DockerContestant(report.REFERENCE, docker, IMAGE, "none")))
         yield sides
 

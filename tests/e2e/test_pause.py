@@ -400,12 +400,13 @@ def test_a_container_whose_host_was_restarted_offers_its_files(start: Callable[.
 
 def _end_machine(server: Server, sandbox_id: str) -> None:
     """What a restart of the host does to a machine: all of its processes end, and its disk is let go."""
-    pid = int((server.data_dir / "run" / "container-machines" / f"{sandbox_id}.pid").read_text())
+    machine_id = server.machine_id(sandbox_id)
+    pid = int((server.data_dir / "run" / "container-machines" / f"{machine_id}.pid").read_text())
     assert pid > 1
     pidfd = os.pidfd_open(pid)
-    assert sandbox_id in Path(f"/proc/{pid}/cgroup").read_text()
+    assert machine_id in Path(f"/proc/{pid}/cgroup").read_text()
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    for group in Path("/sys/fs/cgroup").glob(f"**/{sandbox_id}"):
+    for group in Path("/sys/fs/cgroup").glob(f"**/{machine_id}"):
         for name, text in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
             if (group / name).exists():
                 (group / name).write_text(text)

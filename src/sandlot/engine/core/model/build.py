@@ -90,6 +90,7 @@ class Build:
     resources: Resources
     created_at: datetime
     updated_at: datetime
+    revision: int = 0  # how often the row was written: a write names the one it read
     finished_at: datetime | None = None
     content: Content | None = None
     problem: str | None = None

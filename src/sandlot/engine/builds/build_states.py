@@ -1,0 +1,50 @@
+"""The table of a build's statuses, and the one writer that moves a build from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sandlot.engine.core.errors import Conflict, NotFound, WrongState
+from sandlot.engine.core.model import Build, BuildStatus
+from sandlot.engine.core.ports import BuildStore
+
+MOVES: Mapping[BuildStatus, frozenset[BuildStatus]] = {
+    BuildStatus.WAITING: frozenset({BuildStatus.BUILDING}),
+    BuildStatus.BUILDING: frozenset({BuildStatus.READY, BuildStatus.ERROR}),
+    BuildStatus.READY: frozenset(),
+    BuildStatus.ERROR: frozenset(),
+}
+SWAP_TRIES = 20
+
+
+class BuildStates:
+    """Builds for writing: nobody else changes a build that is in the store."""
+
+    def __init__(self, store: BuildStore) -> None:
+        self._store = store
+
+    async def change(self, build_id: str, change: Callable[[Build], Build]) -> Build:
+        """Read, change, write; again if somebody was quicker. `change` returns its argument to leave the build alone.
+
+        Raises `NotFound` if the build is gone, `WrongState` for a move that the table does not have.
+        """
+        for _ in range(SWAP_TRIES):
+            old = await self._store.get(build_id)
+            if old is None:
+                raise NotFound(f"build {build_id!r} not found")
+            new = change(old)
+            if new is old:
+                return old
+            try:
+                return await self.swap(old, new)
+            except WrongState:
+                raise
+            except Conflict:
+                continue
+        raise Conflict(f"build {build_id!r} is being changed by others at the same time; try again")
+
+    async def swap(self, old: Build, new: Build) -> Build:
+        """Write `new` if nobody changed the build since `old` was read. Raises `Conflict`, or `WrongState`."""
+        if new.status is not old.status and new.status not in MOVES[old.status]:
+            raise WrongState(f"build {old.id!r} is {old.status.value}; it cannot become {new.status.value}")
+        return await self._store.swap(old, new)

@@ -120,7 +120,7 @@ def import_(
         raise output.Failure(f"{source} does not exist")
     images = ImportedImages(chosen.cache_dir / "images", Layers(chosen.cache_dir / "layers"))
     with output.step(f"Importing {source.name}"):
-        asyncio.run(images.bring_in(source, name.partition(":")[0]))
+        asyncio.run(images.import_image(source, name.partition(":")[0]))
     dockerfile = f"FROM {PREFIX}{name.partition(':')[0]}"
     recipe = recipes.Recipe(name=name, dockerfile=dockerfile, context=Path())
     made = building.build(chosen, recipe, building.Options(quiet=True))

@@ -157,7 +157,7 @@ class Status(BaseModel):
 
 @router.post("/v3/templates", status_code=202, responses=problems(409))
 async def request_build(body: BuildRequest, deps: Given, caller: Asking) -> Requested:
-    """Ask for a build: a place for it, and the template's name if it is new."""
+    """Ask for a build, which is started later; a template of that name is added if there is none."""
     return await _request(body, deps, caller)
 
 
@@ -260,7 +260,7 @@ def _reason(build: Build, entries: Sequence[LogEntry]) -> Reason | None:
     return Reason(message=build.problem or "the build failed", step=build.problem_step)
 
 
-class Logs(BaseModel):
+class BuildLogs(BaseModel):
     logs: list[LogOut]
 
 
@@ -272,8 +272,8 @@ async def logs(
     caller: Asking,
     cursor: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = LOG_PAGE,
-) -> Logs:
+) -> BuildLogs:
     """A page of a build's log."""
     builder = builder_of(deps)
     build = await builder.get(caller.team.id, templateID, buildID)
-    return Logs(logs=[LogOut.of(entry) for entry in await builder.logs(build, offset=cursor, limit=limit)])
+    return BuildLogs(logs=[LogOut.of(entry) for entry in await builder.logs(build, offset=cursor, limit=limit)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 
 from sandlot.engine.core.errors import Conflict, NotFound, WrongState
 from sandlot.engine.core.model import Build, BuildStatus
@@ -48,3 +50,32 @@ class BuildStates:
         if new.status is not old.status and new.status not in MOVES[old.status]:
             raise WrongState(f"build {old.id!r} is {old.status.value}; it cannot become {new.status.value}")
         return await self._store.swap(old, new)
+
+
+def started(old: Build, at: datetime) -> Build:
+    """The build on its way. Raises `WrongState` if it was started before."""
+    if old.status is not BuildStatus.WAITING:
+        raise WrongState(f"build {old.id} has already been started; request another to build again")
+    return replace(old, status=BuildStatus.BUILDING, updated_at=at)
+
+
+def failed(old: Build, problem: str, step: str | None, at: datetime) -> Build:
+    """The build that ended without a result. One that has ended already is left as it is."""
+    if old.status is not BuildStatus.BUILDING:
+        return old
+    return replace(
+        old,
+        status=BuildStatus.ERROR,
+        problem=problem.replace("\0", "")[:8000],
+        problem_step=step,
+        content=None,
+        updated_at=at,
+        finished_at=at,
+    )
+
+
+def emptied(old: Build) -> Build:
+    """The build without its layers and saved state. What its sandboxes need to resume is kept: user, directory, commands."""
+    if old.content is None or not old.content.layers:
+        return old
+    return replace(old, content=replace(old.content, layers=(), checkpoint=None, node=None))

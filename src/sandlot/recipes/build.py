@@ -80,7 +80,8 @@ async def build_stock(
     options = options or Options()
     recipe, digest = stock.read(name), stock.digest(name)
     made = await build(connection, recipe, options)
-    await _smoke(connection, recipe, options.output)
+    built = ":".join((recipe.name, *options.tags[:1]))  # a build with tags is not the default one
+    await _smoke(connection, built, recipe.smoke, options.output)
     await connection.publish(made.template_id)
     if options.build_args:  # built in somebody's own way: not to be replaced when the recipe changes
         notes.remove(name)
@@ -183,16 +184,17 @@ def _extract(file: IO[bytes], target: Path) -> None:
         tarfiles.extract(packed, target, links_may_leave=True)
 
 
-async def _smoke(connection: Connection, recipe: Recipe, output: Output) -> None:
+async def _smoke(connection: Connection, template: str, commands: Sequence[str], output: Output) -> None:
     """Run the commands that prove that the template works."""
-    if not recipe.smoke:
+    if not commands:
         return
-    with _translated(f"{recipe.name} was built, but does not work"):
-        async with _sandbox(connection, recipe.name, SMOKE_TIMEOUT_S) as sandbox:
-            for command in recipe.smoke:
-                with _translated(f"{recipe.name} was built, but does not work: {command!r}"):
+    problem = f"{template} was built, but does not work"
+    with _translated(problem):
+        async with _sandbox(connection, template, SMOKE_TIMEOUT_S) as sandbox:
+            for command in commands:
+                with _translated(f"{problem}: {command!r}"):
                     await sandbox.commands.run(command, timeout=SMOKE_TIMEOUT_S)
-    output(f"{recipe.name}: {len(recipe.smoke)} smoke commands passed")
+    output(f"{template}: {len(commands)} smoke commands passed")
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ SERVER = Connection(api_url="http://localhost", api_key="key", domain="localhost
 
 
 class SlowBuild:
-    """Stands for the build through the SDK: holds every build until the test says go, then fails those it is told to."""
+    """Stands for the build through the SDK: holds every build until the test says go, then fails those in `problems`."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()

@@ -79,15 +79,15 @@ async def build_stock(
     """
     options = options or Options()
     recipe, digest = stock.read(name), stock.digest(name)
-    made = await build(connection, recipe, options)
-    built = ":".join((recipe.name, *options.tags[:1]))  # a build with tags is not the default one
-    await _smoke(connection, built, recipe.smoke, options.output)
-    await connection.publish(made.template_id)
+    built = await build(connection, recipe, options)
+    ref = ":".join((recipe.name, *options.tags[:1]))  # a build with tags is not the default one
+    await _smoke(connection, ref, recipe.smoke, options.output)
+    await connection.publish(built.template_id)
     if options.build_args:  # built in somebody's own way: not to be replaced when the recipe changes
         notes.remove(name)
     else:
         notes.put(name, digest)
-    return made
+    return built
 
 
 @asynccontextmanager
@@ -212,8 +212,8 @@ def _translated(problem: str) -> Iterator[None]:
     try:
         yield
     except CommandExitException as error:
-        said = (error.stderr or error.stdout).strip()[-500:]
-        raise RecipeFailed(f"{problem}: exit status {error.exit_code}: {said}") from error
+        output = (error.stderr or error.stdout).strip()[-500:]
+        raise RecipeFailed(f"{problem}: exit status {error.exit_code}: {output}") from error
     except Exception as error:
         # The SDK raises bare `Exception` here and there, and `ValueError` for what a Dockerfile has wrong.
         foreign = type(error).__module__.partition(".")[0] in ("e2b", "pyqwest", "connectrpc")

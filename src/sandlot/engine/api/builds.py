@@ -26,7 +26,7 @@ LOG_PAGE = 100
 LINK_S = 3600
 UPLOADS = "/uploads/"  # not limited in size by the API, but by the builder
 NOT_HERE = "this server does not build templates; `GET /templates` lists the templates there are"
-_LINK_KEY = secrets.token_bytes(32)  # links end with the server that made them
+_LINK_KEY = secrets.token_bytes(32)  # links are valid as long as this server runs
 
 Id = Annotated[str, Path(max_length=256)]
 FilesHash = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="What the caller knows the files by.")]
@@ -224,7 +224,7 @@ async def upload(
 
 @router.post("/v2/templates/{templateID}/builds/{buildID}", status_code=202, responses=problems(404, 409))
 async def start_build(templateID: Id, buildID: Id, body: BuildStart, deps: Given, caller: Asking) -> None:
-    """Begin a build; it goes on by itself, and its status tells how."""
+    """Begin a build; it goes on by itself, and its status shows how."""
     await builder_of(deps).start(caller.team.id, templateID, buildID, body.recipe())
 
 

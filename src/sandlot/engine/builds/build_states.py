@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from sandlot.engine.core.errors import Conflict, NotFound, WrongState
+from sandlot.engine.core import compare_and_set
+from sandlot.engine.core.errors import WrongState
 from sandlot.engine.core.model import Build, BuildStatus
 from sandlot.engine.core.ports import BuildStore
 
@@ -16,7 +17,6 @@ MOVES: Mapping[BuildStatus, frozenset[BuildStatus]] = {
     BuildStatus.READY: frozenset(),
     BuildStatus.ERROR: frozenset(),
 }
-SWAP_TRIES = 20
 
 
 class BuildStates:
@@ -30,20 +30,7 @@ class BuildStates:
 
         Raises `NotFound` if the build is gone, `WrongState` for a move that the table does not have.
         """
-        for _ in range(SWAP_TRIES):
-            old = await self._store.get(build_id)
-            if old is None:
-                raise NotFound(f"build {build_id!r} not found")
-            new = change(old)
-            if new is old:
-                return old
-            try:
-                return await self.swap(old, new)
-            except WrongState:
-                raise
-            except Conflict:
-                continue
-        raise Conflict(f"build {build_id!r} is being changed by others at the same time; try again")
+        return await compare_and_set.change(f"build {build_id!r}", lambda: self._store.get(build_id), self.swap, change)
 
     async def swap(self, old: Build, new: Build) -> Build:
         """Write `new` if nobody changed the build since `old` was read. Raises `Conflict`, or `WrongState`."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from tests.databases import KINDS, nothing_in
 from tests.rows import a_row
 
@@ -96,6 +97,17 @@ async def test_what_moved_on_or_is_gone_is_not_overwritten(database: Database) -
         await builds.swap(a_build(2), a_build(2))
     with pytest.raises(ValueError):
         await builds.swap(a_build(1), a_build(2))
+
+
+async def test_builds_of_a_database_from_before_revisions_can_be_changed(database: Database) -> None:
+    builds = SqlBuilds(database)
+    await builds.add(a_build())
+    async with database.write("go back") as connection:
+        await connection.execute(text("ALTER TABLE builds DROP COLUMN revision"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
+    await database.migrate()
+    assert await builds.get(a_build().id) == a_build()
+    assert (await builds.swap(a_build(), a_build(status=BuildStatus.BUILDING))).revision == 1
 
 
 async def test_builds_are_found_newest_first_by_template_and_status(database: Database) -> None:

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sql": set(),
     "client": set(),
 }
-SHARED = {"spans"}  # leaves that know nobody and that everybody may use
+SHARED = {"spans", "tarfiles"}  # leaves that know nobody and that everybody may use
 EVERYTHING = ("wiring", "cli")  # what puts the parts together and what people type may know everyone
 
 # What only some folders may touch, outside the package.

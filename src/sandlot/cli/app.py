@@ -66,12 +66,26 @@ def main() -> None:
     os.environ["PATH"] = search_path()
     try:
         app(prog_name="sandlot")
+    except SystemExit as ended:
+        _exit(ended.code)
     except Exception as failure:
         if os.environ.get("SANDLOT_LOG_LEVEL") == "debug":
             raise
         message, status = _explained(failure)
         error(message)
-        sys.exit(status)
+        _exit(status)
+
+
+def _exit(status: str | int | None) -> None:
+    """The HTTP client of the SDK has threads that abort the process if the interpreter is taken down under them.
+
+    Where it was used, the process ends without that.
+    """
+    if "pyqwest" in sys.modules and not isinstance(status, str):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status or 0)
+    sys.exit(status)
 
 
 def _explained(failure: Exception) -> tuple[str, int]:

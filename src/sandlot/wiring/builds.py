@@ -7,12 +7,13 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
-from sandlot.engine.builds.builder import Builder, BuildLimits
-from sandlot.engine.builds.builder import Settings as BuildSettings
+from sandlot.engine.builds import Builder, BuildLimits, BuildSettings, BuildTools
 from sandlot.engine.builds.cleanup import Cleanup
 from sandlot.engine.builds.template_catalog import TemplateCatalog
 from sandlot.engine.control.plane import ControlPlane
+from sandlot.engine.core.errors import StepFailed
 from sandlot.engine.core.model import Resources, Template
 from sandlot.engine.core.ports import TemplateStore
 from sandlot.engine.node.build_runner import LocalBuildRunner
@@ -25,8 +26,9 @@ from sandlot.engine.node.images.sources import ImageSources
 from sandlot.engine.node.images.storage import LayerStorage
 from sandlot.engine.node.images.uploads import DiskUploads
 from sandlot.engine.store import Database, SqlBuilds, SqlSandboxes, SqlTags, SqlTemplates
+from sandlot.recipes.recipe import RecipeFailed
+from sandlot.recipes.stock_templates import StockTemplates
 from sandlot.settings import Settings
-from sandlot.stock import StockTemplates
 from sandlot.wiring.clock import now
 from sandlot.wiring.node import BuiltNode, instance_id
 
@@ -67,7 +69,6 @@ async def open_builds(
         archives=uploads,
     )
     builder = Builder(
-        templates=templates,
         builds=builds,
         catalog=TemplateCatalog(
             templates=templates,
@@ -78,23 +79,37 @@ async def open_builds(
             discard=node.snapshots.discard,
             changed=node.host.forget_template,
         ),
-        build_runner=LocalBuildRunner(
-            machines=built.factory, layers=layers, commands=built.commands, steps_dir=settings.cache_dir / "steps"
+        tools=BuildTools(
+            templates=templates,
+            runner=LocalBuildRunner(
+                machines=built.factory, layers=layers, commands=built.commands, steps_dir=settings.cache_dir / "steps"
+            ),
+            images=ImageSources(Catalogue.read(), registries, imported, use_catalogue=settings.image_catalogue),
+            uploads=uploads,
+            hold=control.inflight.holding,
         ),
-        images=ImageSources(Catalogue.read(), registries, imported, use_catalogue=settings.image_catalogue),
-        uploads=uploads,
         clock=now,
-        hold=control.inflight.holding,
-        settings=BuildSettings(runtime=built.default_runtime, node=node.name, envd_version=guest.envd_version()),
-        limits=_limits(settings),
+        settings=BuildSettings(
+            runtime=built.default_runtime,
+            node=node.name,
+            envd_version=guest.envd_version(),
+            limits=_limits(settings),
+        ),
     )
     builder.on_ready(cleanup.need)
-    builder.when_missing(stock.make)
+    builder.when_missing(partial(_make_stock, stock))
     try:
         yield Builds(builder=builder, cleanup=cleanup)
     finally:
         await builder.close()
         await registries.close()
+
+
+async def _make_stock(stock: StockTemplates, ref: str, output: Progress) -> bool:
+    try:
+        return await stock.make(ref, output)
+    except RecipeFailed as error:
+        raise StepFailed(str(error)) from error
 
 
 def _limits(settings: Settings) -> BuildLimits:

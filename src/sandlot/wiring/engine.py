@@ -23,12 +23,14 @@ from sandlot.engine.core.model import State
 from sandlot.engine.gateway.app import App, Gateway
 from sandlot.engine.gateway.routes import Routes
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.recipes.stock import StockNotes
+from sandlot.recipes.stock_templates import StockTemplates
 from sandlot.server import telemetry
 from sandlot.settings import Settings
-from sandlot.stock import StockTemplates
 from sandlot.wiring.builds import Progress, built_in_templates, open_builds
 from sandlot.wiring.clock import now
 from sandlot.wiring.node import BuiltNode, open_node
+from sandlot.wiring.own_address import OwnAddress
 
 Loop = Callable[[], Awaitable[None]]
 
@@ -44,7 +46,9 @@ class Engine:
 
 
 @contextlib.asynccontextmanager
-async def open_engine(settings: Settings, progress: Progress, beside: Callable[[App], App]) -> AsyncIterator[Engine]:
+async def open_engine(
+    settings: Settings, progress: Progress, own: OwnAddress, beside: Callable[[App], App]
+) -> AsyncIterator[Engine]:
     """Everything behind the port, ready to serve: templates built, earlier sandboxes adopted.
 
     `beside` puts another application in front of the API's.
@@ -58,7 +62,7 @@ async def open_engine(settings: Settings, progress: Progress, beside: Callable[[
         built = await stack.enter_async_context(open_node(settings))
         progress(f"runtime: {built.default_runtime}")
         await built_in_templates(settings, SqlTemplates(database), progress)
-        stock = StockTemplates(settings)
+        stock = StockTemplates(connection=own.connection, notes=StockNotes(settings.data_dir))
         control = await stack.enter_async_context(_open_control(settings, database, built, stock))
         builds = await stack.enter_async_context(open_builds(settings, database, built, control, stock))
         stack.push_async_callback(stock.close)

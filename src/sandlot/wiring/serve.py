@@ -23,6 +23,7 @@ from sandlot.wiring.builds import Progress
 from sandlot.wiring.clock import now
 from sandlot.wiring.combined import Together, inner_door, together
 from sandlot.wiring.engine import Engine, Loop, open_engine
+from sandlot.wiring.own_address import OwnAddress
 
 if TYPE_CHECKING:
     from sandlot.server import tls
@@ -49,10 +50,11 @@ def _raise_file_limit() -> None:
 
 async def _serve(settings: Settings, progress: Progress) -> None:
     processes.watch_orphans()
+    own = OwnAddress(settings)
     async with contextlib.AsyncExitStack() as stack:
-        platform = await stack.enter_async_context(together(settings))
-        engine = await stack.enter_async_context(open_engine(settings, progress, platform.beside))
-        await _listen(settings, engine, platform)
+        platform = await stack.enter_async_context(together(settings, own))
+        engine = await stack.enter_async_context(open_engine(settings, progress, own, platform.beside))
+        await _listen(settings, engine, platform, own)
 
 
 def _certificate(settings: Settings) -> tls.Certificate:
@@ -63,7 +65,7 @@ def _certificate(settings: Settings) -> tls.Certificate:
     )
 
 
-async def _listen(settings: Settings, engine: Engine, platform: Together) -> None:
+async def _listen(settings: Settings, engine: Engine, platform: Together, own: OwnAddress) -> None:
     sock = _bind(settings)
     port = sock.getsockname()[1]
     certificate = _certificate(settings) if settings.domain else None
@@ -74,9 +76,10 @@ async def _listen(settings: Settings, engine: Engine, platform: Together) -> Non
         engine.stock.renew()
         heap.give_back()
         if certificate is None:
-            platform.listening(port, is_plain=True)
+            own.listening(port, is_public=True)
 
     async def cut() -> None:
+        await engine.stock.close()
         await platform.close()
         await engine.cut()
 
@@ -88,7 +91,7 @@ async def _listen(settings: Settings, engine: Engine, platform: Together) -> Non
         async with contextlib.AsyncExitStack() as inner:
             if certificate is not None:
                 door = await inner.enter_async_context(inner_door(engine.app))
-                platform.listening(door, is_plain=False)
+                own.listening(door, is_public=False)
             await server.serve(sockets=[sock])
     finally:
         (settings.data_dir / "server.json").unlink(missing_ok=True)

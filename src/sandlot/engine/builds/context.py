@@ -31,8 +31,8 @@ class Context:
     def directory(self) -> str:
         return self.workdir or self.home
 
-    def after(self, key: str, placed: LayerResult) -> Context:
-        layers = (*self.layers, placed.layer) if placed.layer is not None else self.layers
+    def after(self, key: str, result: LayerResult) -> Context:
+        layers = (*self.layers, result.layer) if result.layer is not None else self.layers
         return replace(self, key=key, layers=layers)
 
     def with_variables(self, args: Sequence[str]) -> Context:

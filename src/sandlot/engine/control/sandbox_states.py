@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from sandlot.engine.core.errors import Conflict, NotFound, WrongState
+from sandlot.engine.core import compare_and_set
+from sandlot.engine.core.errors import WrongState
 from sandlot.engine.core.model import Sandbox, State
 from sandlot.engine.core.ports import SandboxStore
 
@@ -34,8 +35,6 @@ TRANSIENT = STARTING_OR_SUSPENDING | {State.STOPPING}  # somebody has to finish 
 WAKEABLE = SUSPENDING | {State.PAUSED}  # a request may wait for it, or resume it
 LISTED = (State.RUNNING, State.CAPTURING, State.PAUSING, State.PAUSED, State.RESUMING)
 
-SWAP_TRIES = 20
-
 
 class SandboxStates:
     """The only writer of sandbox rows. Creating, changing, ending and suspending share one of these."""
@@ -54,20 +53,9 @@ class SandboxStates:
 
     async def change(self, sandbox_id: str, change: Callable[[Sandbox], Sandbox]) -> Sandbox:
         """Read, change, write; again if somebody was quicker. `change` returns its argument to leave the row alone."""
-        for _ in range(SWAP_TRIES):
-            old = await self._store.get(sandbox_id)
-            if old is None:
-                raise NotFound(f"sandbox {sandbox_id!r} was not found")
-            new = change(old)
-            if new is old:
-                return old
-            try:
-                return await self.swap(old, new)
-            except WrongState:
-                raise
-            except Conflict:
-                continue
-        raise Conflict(f"sandbox {sandbox_id!r} is being changed by others at the same time; try again")
+        return await compare_and_set.change(
+            f"sandbox {sandbox_id!r}", lambda: self._store.get(sandbox_id), self.swap, change
+        )
 
     async def swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
         if new.state is not old.state and new.state not in MOVES[old.state]:

@@ -36,29 +36,31 @@ SYSTEM_CAS = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/cer
 class LocalBuildRunner:
     def __init__(self, *, machines: MachineFactory, layers: Layers, commands: CommandClient, steps_dir: Path) -> None:
         self._machines, self._layers, self._commands = machines, layers, commands
-        self._outcomes = StepCache(steps_dir, layers)
+        self._step_cache = StepCache(steps_dir, layers)
 
-    def recall(self, key: str) -> LayerResult | None:
-        return self._outcomes.recall(key)
+    def cached_step(self, key: str) -> LayerResult | None:
+        return self._step_cache.get(key)
 
-    def remember(self, key: str, placed: LayerResult) -> None:
-        self._outcomes.remember(key, placed)
+    def cache_step(self, key: str, result: LayerResult) -> None:
+        self._step_cache.put(key, result)
 
-    async def place(self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int) -> LayerResult:
+    async def edit_files(
+        self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int
+    ) -> LayerResult:
         name = _new_layer()
         home: str | None = None
 
         async def fill(upper: Path) -> None:
             nonlocal home
-            home = await self._place(layers, acts, disk_mb, upper)
+            home = await self._edit_files(layers, acts, disk_mb, upper)
 
         await self._layers.publish(name, fill)
         return LayerResult(layer=await self._unless_empty(name), home=home)
 
-    async def _place(
+    async def _edit_files(
         self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int, upper: Path
     ) -> str | None:
-        scratch = self._layers.directory / f".placing-{secrets.token_hex(4)}"
+        scratch = self._layers.directory / f".editing-{secrets.token_hex(4)}"
         work, root = scratch / "work", scratch / "root"
         for directory in (scratch, work, root):
             directory.mkdir(mode=0o700)

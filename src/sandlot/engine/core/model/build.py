@@ -1,4 +1,4 @@
-"""Builds: the recipe, its steps, what a step made, and what a finished build gave."""
+"""Builds: the recipe, its steps, the result of a step, and the content of a finished build."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a finished build gave: all that a template needs to start sandboxes."""
+    """The result of a finished build: all that a template needs to start sandboxes."""
 
     layers: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """One attempt to make a template's content. `problem_step`: "base", "finalize", or the number of a step from 1."""
+    """One attempt to build a template's content. `problem_step`: "base", "finalize", or the number of a step from 1."""
 
     id: str
     template_id: str
@@ -90,6 +90,7 @@ class Build:
     resources: Resources
     created_at: datetime
     updated_at: datetime
+    revision: int = 0  # how often the row was written: a write names the one it read
     finished_at: datetime | None = None
     content: Content | None = None
     problem: str | None = None
@@ -98,24 +99,24 @@ class Build:
 
 def built(template: Template, build: Build) -> Template:
     """The template as this build of it is."""
-    made = build.content
-    if made is None:
+    content = build.content
+    if content is None:
         return template
     return replace(
         template,
-        layers=made.layers,
+        layers=content.layers,
         build_id=build.id,
-        runtime=made.runtime,
+        runtime=content.runtime,
         resources=build.resources,
-        env=made.env,
-        start_cmd=made.start_cmd,
-        ready_cmd=made.ready_cmd,
-        default_user=made.user,
-        default_workdir=made.workdir,
-        recipe_digest=made.recipe_digest,
-        envd_version=made.envd_version,
-        checkpoint=made.checkpoint,
-        node=made.node,
+        env=content.env,
+        start_cmd=content.start_cmd,
+        ready_cmd=content.ready_cmd,
+        default_user=content.user,
+        default_workdir=content.workdir,
+        recipe_digest=content.recipe_digest,
+        envd_version=content.envd_version,
+        checkpoint=content.checkpoint,
+        node=content.node,
     )
 
 
@@ -143,9 +144,9 @@ class LayerResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """What an image name stands for here: a stock template, or layers that were brought in."""
+    """What an image name stands for here: a stock template, or layers that were imported."""
 
-    told: str  # what was used, in a sentence for the build log
+    description: str  # what is used, in a sentence for the build log
     template: str | None = None
     layers: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

@@ -14,12 +14,14 @@ Output = Callable[[str, str], None]  # a line, and its level: "info" for stdout,
 class BuildRunner(Protocol):
     """Where steps of builds are carried out on a host, and where their results are kept as layers."""
 
-    def recall(self, key: str) -> LayerResult | None:
-        """What the step with this key gave before, if all of it is still here."""
+    def cached_step(self, key: str) -> LayerResult | None:
+        """The result of an earlier step with this key, if its layer still exists."""
 
-    def remember(self, key: str, placed: LayerResult) -> None: ...
+    def cache_step(self, key: str, result: LayerResult) -> None: ...
 
-    async def place(self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int) -> LayerResult:
+    async def edit_files(
+        self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int
+    ) -> LayerResult:
         """Change files over these layers without running anything of the image. Raises `StepFailed`.
 
         The message of the error begins with the number of the act that failed, counted from 0, and a colon.

@@ -92,8 +92,11 @@ class AccessStore(Protocol):
 
 
 class BuildStore(Protocol):
-    async def put(self, build: Build) -> None:
-        """Add, or replace the one with the same id."""
+    async def add(self, build: Build) -> None:
+        """Raises `Conflict` if the id is taken."""
+
+    async def swap(self, old: Build, new: Build) -> Build:
+        """Write `new` if the row still has `old.revision`; return it with the next revision. Raises `Conflict` if it moved on."""
 
     async def get(self, build_id: str) -> Build | None: ...
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandlot.engine.node.images.extraction import extract
+from sandlot.tarfiles import extract
 
 
 def archive(*members: tuple[str, dict[str, Any], bytes]) -> tarfile.TarFile:

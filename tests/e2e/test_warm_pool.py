@@ -135,6 +135,9 @@ def test_it_pauses_resumes_forks_and_ends_like_any_other(pooled: Server) -> None
     forked = Sandbox.connect(child["sandbox"]["sandboxID"], timeout=60, **pooled.sdk)
     assert forked.files.read("/home/user/kept") == "1" and look(forked)["boot"] != boot
     for each in (sandbox, forked):
+        seen = look(each)
+        assert seen["host"] == seen["file"] == each.sandbox_id and seen["hosts"] == "1", "each has a name of its own"
+    for each in (sandbox, forked):
         names = {each.sandbox_id, pooled.machine_id(each.sandbox_id)}
         assert each.kill() is True
         until(lambda gone=names: not any(name in trace for name in gone for trace in leaks.traces(pooled.data_dir)))  # type: ignore[misc]

@@ -21,7 +21,7 @@ from sandlot.engine.core.model import (
     RunningMachine,
     Usage,
 )
-from sandlot.engine.core.ports import Capturing, Freezing, LayerExporting, LimitReporting, Network, Runtime
+from sandlot.engine.core.ports import Capturing, Freezing, LayerExporting, LimitReporting, Network, Renaming, Runtime
 from sandlot.engine.node import machine_files, processes
 from sandlot.engine.node.boot import MachineBoot, StartedMachine
 from sandlot.engine.node.checkpoint_store import CheckpointStore
@@ -105,6 +105,8 @@ class MachineFactory:
                 with span("thaw"):
                     await self.thaw(new.sandbox_id)
                 await self._boot.identify(self.runtime_of(live), new, live.instance, live.machine.address, held_token)
+                if isinstance(runtime := self.runtime_of(live), Renaming):
+                    await runtime.rename(live.instance, new.sandbox_id)
                 if live.has_ended:
                     raise MachineFailed(f"the machine of sandbox {new.sandbox_id} has ended")
             except BaseException:

@@ -4,7 +4,7 @@ from sandlot.engine.core.ports.builds import BuildRunner, Images, Output, Upload
 from sandlot.engine.core.ports.clock import Clock
 from sandlot.engine.core.ports.network import Network
 from sandlot.engine.core.ports.node import Node, NodeHost, NodeMachines, NodeProxy, NodeSnapshots
-from sandlot.engine.core.ports.runtime import Capturing, Freezing, LayerExporting, LimitReporting, Runtime
+from sandlot.engine.core.ports.runtime import Capturing, Freezing, LayerExporting, LimitReporting, Renaming, Runtime
 from sandlot.engine.core.ports.store import AccessStore, BuildStore, SandboxStore, TagStore, TemplateStore
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "NodeProxy",
     "NodeSnapshots",
     "Output",
+    "Renaming",
     "Runtime",
     "SandboxStore",
     "TagStore",

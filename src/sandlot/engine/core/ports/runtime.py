@@ -49,6 +49,13 @@ class LimitReporting(Protocol):
 
 
 @runtime_checkable
+class Renaming(Protocol):
+    """The ability to give a running machine another host name, where its own daemon may not."""
+
+    async def rename(self, instance: Instance, hostname: str) -> None: ...
+
+
+@runtime_checkable
 class Freezing(Protocol):
     """The ability to freeze all processes of a machine in memory, and to thaw them."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,12 +26,14 @@ PROGRAMS = ("crun", "runc")  # the first one found; crun starts in half the time
 IMAGE = "disk.img"
 CHECK_DISK_MB = 16
 AHEAD = 8  # user namespaces that are made before they are needed
+CLONE_NEWUTS = 0x04000000
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Container(OciDriver):
     name = "container"
     isolation = Isolation.NAMESPACES
-    captures_memory = False  # memory is kept by standing still (`freeze`), for as long as the host is up
+    captures_memory = False  # memory is kept by freezing, for as long as the host is up
 
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
         super().__init__(data_dir, instance, program=program)
@@ -115,10 +119,22 @@ class Container(OciDriver):
             await asyncio.gather(self._ahead, return_exceptions=True)
         await super().close()
 
+    async def rename(self, instance: Instance, hostname: str) -> None:
+        """From outside: inside, nobody has the right to."""
+        pidfd = self._main_process(instance.machine_id)
+        if pidfd is None:
+            raise NotFound(f"sandbox {hostname} has no machine that runs")
+        try:
+            await asyncio.to_thread(_set_hostname, pidfd, hostname)
+        except OSError as error:
+            raise MachineFailed(f"the host name of sandbox {hostname} could not be set: {error.strerror}") from error
+        finally:
+            os.close(pidfd)
+
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
-        """The files, as they are at one moment: the machine stands still while its disk is copied, and longer if it did before."""
+        """The files, as they are at one moment: the machine is frozen while its disk is copied, and longer if it was before."""
         record = self._records.get(instance.machine_id)
-        stands_still = self._cgroup(instance.machine_id).is_frozen()
+        was_frozen = self._cgroup(instance.machine_id).is_frozen()
         await self.freeze(instance)
         try:
             into.mkdir(parents=True)
@@ -135,7 +151,7 @@ class Container(OciDriver):
                 ) from error
             raise
         finally:
-            if not stands_still:
+            if not was_frozen:
                 await processes.to_the_end(self.thaw(instance))
 
     @contextlib.asynccontextmanager
@@ -194,3 +210,21 @@ class Container(OciDriver):
 
     def _disk_file(self, record: Record) -> Path:
         return record.place / IMAGE
+
+
+def _set_hostname(pidfd: int, hostname: str) -> None:
+    """Enter the machine's UTS namespace with this thread, and leave it again."""
+    own = os.open("/proc/thread-self/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _enter_uts(pidfd)
+        try:
+            socket.sethostname(hostname)
+        finally:
+            _enter_uts(own)
+    finally:
+        os.close(own)
+
+
+def _enter_uts(fd: int) -> None:
+    if _libc.setns(fd, CLONE_NEWUTS) != 0:
+        raise OSError(ctypes.get_errno(), "cannot enter the UTS namespace")

@@ -16,7 +16,7 @@ from tests.e2e.conftest import in_pristine
 from tests.e2e.server import Server, until
 from tests.network import world as outside
 
-from sandlot.engine.node.network.plan import GUEST_GATEWAY
+from sandlot.engine.node.network.slot_plan import GUEST_GATEWAY
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sandlot.engine.core.errors import Unavailable
 from sandlot.engine.node import processes
-from sandlot.engine.node.network.plan import BLOCK_PREFIX
+from sandlot.engine.node.network.slot_plan import BLOCK_PREFIX
 
 REGISTRY = Path("/run/sandlot/blocks")  # one file per instance on this host: its block and where its data is
 _FENCE_METRIC = 2130213

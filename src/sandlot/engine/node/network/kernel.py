@@ -14,64 +14,63 @@ from typing import Any, TypeVar
 
 from sandlot.engine.core.errors import Unavailable
 from sandlot.engine.node import processes
-from sandlot.engine.node.network import plan
-from sandlot.engine.node.network.plan import Place
+from sandlot.engine.node.network import slot_plan
+from sandlot.engine.node.network.slot_plan import SlotPlan
 
 _ETHERNET_MTU = 1500
 T = TypeVar("T")
 
 
-async def make(places: Sequence[Place], router_rules: Sequence[str], mtu: int) -> None:
+async def make(plans: Sequence[SlotPlan], router_rules: Sequence[str], mtu: int) -> None:
     """Make whole slots, all or nothing."""
-    script = _wiring(places, mtu) + "".join(
-        _router_setup(place, rules) + _sandbox_setup(place, mtu)
-        for place, rules in zip(places, router_rules, strict=True)
+    script = _wiring(plans, mtu) + "".join(
+        _router_setup(plan, rules) + _sandbox_setup(plan, mtu) for plan, rules in zip(plans, router_rules, strict=True)
     )
     try:
         await _uninterrupted(_shell(script))
-        for place in places:
-            _check_visible(place)
+        for plan in plans:
+            _check_visible(plan)
     except BaseException:
-        await remove(places)
+        await remove(plans)
         raise
 
 
-async def remove(places: Sequence[Place]) -> None:
+async def remove(plans: Sequence[SlotPlan]) -> None:
     """Remove slots, or what is left of them. Removing the host's end of the link first cuts the slot off at once."""
-    if not places:
+    if not plans:
         return
-    commands = [f"link del {place.link}" for place in places]
-    commands += [f"netns del {name}" for place in places for name in (place.router, place.sandbox)]
+    commands = [f"link del {plan.link}" for plan in plans]
+    commands += [f"netns del {name}" for plan in plans for name in (plan.router, plan.sandbox)]
     await _uninterrupted(
         processes.run("ip", "-force", "-batch", "-", input=_lines(commands), check=False, in_host_mounts=True)
     )
-    left = found(places[0].instance) & {place.index for place in places}
-    for place in places:
-        if place.index in left:
+    left = found(plans[0].instance) & {plan.index for plan in plans}
+    for plan in plans:
+        if plan.index in left:
             raise Unavailable(
-                f"network slot {place.index} could not be removed; `ip netns` and `ip link` show {place.router} or {place.link}"
+                f"network slot {plan.index} could not be removed; `ip netns` and `ip link` show {plan.router} or {plan.link}"
             )
 
 
 def found(instance: str) -> set[int]:
     """Indices of slots of which anything exists on this host."""
     names = [name for _, name in socket.if_nameindex()]
-    if plan.PINS.is_dir():
-        names += [path.name for path in plan.PINS.iterdir()]
-    return {index for name in names if (index := plan.index_of(instance, name)) is not None}
+    if slot_plan.PINS.is_dir():
+        names += [path.name for path in slot_plan.PINS.iterdir()]
+    return {index for name in names if (index := slot_plan.index_of(instance, name)) is not None}
 
 
-def is_whole(place: Place) -> bool:
+def is_whole(plan: SlotPlan) -> bool:
     """Whether both namespaces and the host's link of a slot exist."""
     return (
-        _is_namespace(plan.PINS / place.router)
-        and _is_namespace(plan.PINS / place.sandbox)
-        and place.link in {name for _, name in socket.if_nameindex()}
+        _is_namespace(slot_plan.PINS / plan.router)
+        and _is_namespace(slot_plan.PINS / plan.sandbox)
+        and plan.link in {name for _, name in socket.if_nameindex()}
     )
 
 
-async def load_router_rules(place: Place, rules: str) -> None:
-    await processes.run("nsenter", f"--net={plan.PINS / place.router}", "nft", "-f", "-", input=rules.encode())
+async def load_router_rules(plan: SlotPlan, rules: str) -> None:
+    await processes.run("nsenter", f"--net={slot_plan.PINS / plan.router}", "nft", "-f", "-", input=rules.encode())
 
 
 async def load_host_rules(rules: str) -> None:
@@ -130,38 +129,38 @@ async def _iptables(*args: str) -> str | None:
     return result.stdout.decode(errors="replace") if result.status == 0 else None
 
 
-def _wiring(places: Sequence[Place], mtu: int) -> str:
+def _wiring(plans: Sequence[SlotPlan], mtu: int) -> str:
     """Namespaces and links, in one run of `ip`."""
     commands = []
-    for place in places:
+    for plan in plans:
         commands += [
-            f"netns add {place.router}",
-            f"netns add {place.sandbox}",
-            f"link add name {place.link} address {place.host_mac} mtu {mtu} type veth "
-            f"peer name up address {place.router_mac} mtu {mtu} netns {place.router}",
-            f"link set dev {place.link} addrgenmode none",
-            f"addr add {place.host_address}/31 dev {place.link}",
-            f"link set dev {place.link} up",
+            f"netns add {plan.router}",
+            f"netns add {plan.sandbox}",
+            f"link add name {plan.link} address {plan.host_mac} mtu {mtu} type veth "
+            f"peer name up address {plan.router_mac} mtu {mtu} netns {plan.router}",
+            f"link set dev {plan.link} addrgenmode none",
+            f"addr add {plan.host_address}/31 dev {plan.link}",
+            f"link set dev {plan.link} up",
         ]
     return f"ip -batch - <<'WIRING'\n{_lines(commands).decode()}WIRING\n"
 
 
-def _router_setup(place: Place, rules: str) -> str:
+def _router_setup(plan: SlotPlan, rules: str) -> str:
     """The reverse path filter also keeps a guest from filling the neighbour table, which all namespaces share."""
     commands = [
         "link set dev lo up",
-        f"addr add {place.address}/31 dev up",
+        f"addr add {plan.address}/31 dev up",
         "link set dev up up",
-        f"addr add {plan.GUEST_GATEWAY}/{plan.GUEST_PREFIX} dev down",
+        f"addr add {slot_plan.GUEST_GATEWAY}/{slot_plan.GUEST_PREFIX} dev down",
         "link set dev down up",
-        f"route add default via {place.host_address} dev up",
-        f"neigh replace {plan.GUEST_ADDRESS} lladdr {plan.GUEST_MAC} dev down nud permanent",
+        f"route add default via {plan.host_address} dev up",
+        f"neigh replace {slot_plan.GUEST_ADDRESS} lladdr {slot_plan.GUEST_MAC} dev down nud permanent",
     ]
     wire = (
-        f"link add name down address {plan.GATEWAY_MAC} type veth "
-        f"peer name eth0 address {plan.GUEST_MAC} netns {place.sandbox}"
+        f"link add name down address {slot_plan.GATEWAY_MAC} type veth "
+        f"peer name eth0 address {slot_plan.GUEST_MAC} netns {plan.sandbox}"
     )
-    return f"""nsenter --net={plan.PINS / place.router} sh -eu <<'ROUTER'
+    return f"""nsenter --net={slot_plan.PINS / plan.router} sh -eu <<'ROUTER'
 ip {wire}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter
@@ -175,15 +174,15 @@ ROUTER
 """
 
 
-def _sandbox_setup(place: Place, mtu: int) -> str:
+def _sandbox_setup(plan: SlotPlan, mtu: int) -> str:
     commands = [
         "link set dev lo up",
         f"link set dev eth0 mtu {mtu}",
-        f"addr add {plan.GUEST_ADDRESS}/{plan.GUEST_PREFIX} dev eth0",
+        f"addr add {slot_plan.GUEST_ADDRESS}/{slot_plan.GUEST_PREFIX} dev eth0",
         "link set dev eth0 up",
-        f"route add default via {plan.GUEST_GATEWAY} dev eth0",
+        f"route add default via {slot_plan.GUEST_GATEWAY} dev eth0",
     ]
-    return f"""nsenter --net={plan.PINS / place.sandbox} sh -eu <<'SANDBOX'
+    return f"""nsenter --net={slot_plan.PINS / plan.sandbox} sh -eu <<'SANDBOX'
 {_NO_IPV6}
 {_IPV6_INSIDE}
 echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range
@@ -203,11 +202,11 @@ fi"""
 _IPV6_INSIDE = "[ ! -e /proc/sys/net/ipv6/conf/lo ] || echo 0 > /proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
 
-def _check_visible(place: Place) -> None:
-    if not _is_namespace(plan.PINS / place.sandbox):
+def _check_visible(plan: SlotPlan) -> None:
+    if not _is_namespace(slot_plan.PINS / plan.sandbox):
         raise Unavailable(
-            f"the network namespace {place.sandbox} was made on the host and cannot be seen by the server: "
-            f"{plan.PINS} must be a shared mount before the server starts"
+            f"the network namespace {plan.sandbox} was made on the host and cannot be seen by the server: "
+            f"{slot_plan.PINS} must be a shared mount before the server starts"
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network.dns import NameRelay
 from sandlot.engine.node.network.egress import EgressRelay
-from sandlot.engine.node.network.plan import Place
 from sandlot.engine.node.network.resolver import Resolver
+from sandlot.engine.node.network.slot_plan import SlotPlan
 from sandlot.engine.node.network.sockets import Budget, Listeners, listen
 
 _QUERIES_AT_ONCE = 1024
@@ -29,8 +29,8 @@ class Relay:
         self._egress = EgressRelay(listeners.egress, common.resolver, common.connections)
 
     @classmethod
-    async def listen(cls, place: Place, common: Common) -> Relay:
-        return cls(await listen(place), common)
+    async def listen(cls, plan: SlotPlan, common: Common) -> Relay:
+        return cls(await listen(plan), common)
 
     def enforce(self, rules: Rules) -> None:
         self._names.rules = rules

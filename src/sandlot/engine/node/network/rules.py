@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network
 
 from sandlot.engine.core.network_policy import CLOSED, Rules
-from sandlot.engine.node.network.plan import DNS_PORT, EGRESS_PORT, GUEST_ADDRESS, GUEST_GATEWAY, Place
+from sandlot.engine.node.network.slot_plan import DNS_PORT, EGRESS_PORT, GUEST_ADDRESS, GUEST_GATEWAY, SlotPlan
 
 MAX_CONNECTIONS = 4096  # of one slot at once: all share the host's connection table, and a full one stops the host
 MAX_QUERIES_S = 500  # of one slot: more would only keep the relay busy
@@ -53,7 +53,7 @@ add rule inet {table} outward oifname != {links} ip saddr {block} masquerade
 """
 
 
-def router_rules(place: Place, pool: IPv4Network, opened: Iterable[IPv4Network]) -> str:
+def router_rules(plan: SlotPlan, pool: IPv4Network, opened: Iterable[IPv4Network]) -> str:
     """The rule set of a fresh router, with an open policy.
 
     A connection that the host began (`ct direction reply` seen from the guest) always gets its answers. What the guest
@@ -93,12 +93,12 @@ table ip sandlot {{
   }}
   chain translate_in {{
     type nat hook prerouting priority dstnat; policy accept;
-    iifname "up" ip saddr {place.host_address} ip daddr {place.address} meta l4proto {{ tcp, udp }} dnat to {GUEST_ADDRESS}
+    iifname "up" ip saddr {plan.host_address} ip daddr {plan.address} meta l4proto {{ tcp, udp }} dnat to {GUEST_ADDRESS}
     iifname "down" jump divert
   }}
   chain translate_out {{
     type nat hook postrouting priority srcnat; policy accept;
-    oifname "up" ip saddr {GUEST_ADDRESS} snat to {place.address}
+    oifname "up" ip saddr {GUEST_ADDRESS} snat to {plan.address}
   }}
   chain through {{
     type filter hook forward priority filter; policy drop;

@@ -1,4 +1,4 @@
-"""Slots: gives every machine a place on the network, keeps fresh ones ready, and takes used ones away."""
+"""Slots: gives every machine its place on the network, keeps fresh ones ready, and takes used ones away."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sandlot.engine.core.model import NetworkPolicy, Slot
 from sandlot.engine.core.network_policy import Rules, compile_rules
 from sandlot.engine.node.network import block, kernel, rules
 from sandlot.engine.node.network.claims import Claims
-from sandlot.engine.node.network.plan import Place, capacity
 from sandlot.engine.node.network.relay import Common, Relay
 from sandlot.engine.node.network.resolver import Resolver
+from sandlot.engine.node.network.slot_plan import SlotPlan, capacity
 from sandlot.engine.node.processes import CommandFailed
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _FIREWALLS_S = 30
 
 @dataclass(slots=True)
 class _Held:
-    place: Place
+    plan: SlotPlan
     relay: Relay
     rules: Rules
 
@@ -53,7 +53,7 @@ class Slots:
         self._claims = Claims(data_dir / "network" / "claims")
         self._block = range
         self._mtu = 1500
-        self._ready: deque[tuple[Place, Relay]] = deque()
+        self._ready: deque[tuple[SlotPlan, Relay]] = deque()
         self._held: dict[str, _Held] = {}
         self._busy: set[int] = set()  # indices that are being made or removed, or are in use
         self._next = 0
@@ -95,7 +95,7 @@ class Slots:
         await self.close()
         for index, _ in self._claims.read().items():
             self._claims.drop(index)
-        await kernel.remove([self._place(index) for index in kernel.found(self._instance)])
+        await kernel.remove([self._plan(index) for index in kernel.found(self._instance)])
         await kernel.drop_host_table(rules.host_table(self._instance))
         await kernel.forget_foreign_firewalls(self._instance)
         await block.give_back(self._data_dir, self._instance)
@@ -103,40 +103,40 @@ class Slots:
     async def acquire(self, machine_id: str, policy: NetworkPolicy) -> Slot:
         if machine_id in self._held or machine_id in self._claims.read().values():
             raise Conflict(f"sandbox {machine_id} has a network slot already; release it first")
-        place, relay = await self._fresh()
-        held = _Held(place, relay, _OPEN)
+        plan, relay = await self._fresh()
+        held = _Held(plan, relay, _OPEN)
         try:
-            if machine_id in self._held or not self._claims.add(place.index, machine_id):
+            if machine_id in self._held or not self._claims.add(plan.index, machine_id):
                 raise Unavailable(
-                    f"network slot {place.index} is claimed by somebody else; restart the server to repair"
+                    f"network slot {plan.index} is claimed by somebody else; restart the server to repair"
                 )
             self._held[machine_id] = held
             await self._enforce(held, policy)
         except BaseException:
             if self._held.get(machine_id) is held:
                 del self._held[machine_id]
-            await asyncio.shield(self._discard(place, relay))
+            await asyncio.shield(self._discard(plan, relay))
             raise
         finally:
             self._refill()
-        return place.slot()
+        return plan.slot()
 
     async def adopt(self, machine_id: str, policy: NetworkPolicy) -> Slot:
         if machine_id in self._held:
             await self.apply(machine_id, policy)
-            return self._held[machine_id].place.slot()
+            return self._held[machine_id].plan.slot()
         index = self._claimed_index(machine_id)
         if index is None or not self._is_whole(index):
             raise NotFound(f"sandbox {machine_id} has no network slot on this host")
-        place = self._place(index)
-        held = _Held(place, await Relay.listen(place, self._common), _OPEN)
+        plan = self._plan(index)
+        held = _Held(plan, await Relay.listen(plan, self._common), _OPEN)
         try:
             await self._enforce(held, policy, known=False)
         except BaseException:
             await held.relay.close()
             raise
         self._held[machine_id] = held
-        return place.slot()
+        return plan.slot()
 
     async def apply(self, machine_id: str, policy: NetworkPolicy) -> None:
         held = self._held.get(machine_id)
@@ -146,14 +146,14 @@ class Slots:
 
     async def release(self, machine_id: str) -> None:
         held = self._held.pop(machine_id, None)
-        index = held.place.index if held else self._claimed_index(machine_id)
+        index = held.plan.index if held else self._claimed_index(machine_id)
         if index is not None:
-            await asyncio.shield(self._discard(self._place(index), held.relay if held else None))
+            await asyncio.shield(self._discard(self._plan(index), held.relay if held else None))
             self._refill()
 
     async def claims(self) -> Mapping[str, Slot]:
         return {
-            machine_id: self._place(index).slot()
+            machine_id: self._plan(index).slot()
             for index, machine_id in self._claims.read().items()
             if self._is_whole(index)
         }
@@ -163,14 +163,14 @@ class Slots:
         wanted = compile_rules(policy)
         if not known or wanted != held.rules:
             try:
-                await kernel.load_router_rules(held.place, rules.policy_rules(wanted))
+                await kernel.load_router_rules(held.plan, rules.policy_rules(wanted))
             except CommandFailed as error:
-                log.error("the rules of network slot %s could not be loaded: %s", held.place.index, error)
+                log.error("the rules of network slot %s could not be loaded: %s", held.plan.index, error)
                 raise Unavailable("the network policy could not be put in force; the server's log says why") from error
         held.rules = wanted
         held.relay.enforce(wanted)
 
-    async def _fresh(self) -> tuple[Place, Relay]:
+    async def _fresh(self) -> tuple[SlotPlan, Relay]:
         while not self._ready:
             if self._refilling and not self._refilling.done():
                 await asyncio.wait([self._refilling])
@@ -182,18 +182,18 @@ class Slots:
     async def _make_ready(self, count: int) -> None:
         if count <= 0:
             return
-        places = [self._place(index) for index in self._reserve(count)]
-        router_rules = [rules.router_rules(place, self._pool, self._opened) for place in places]
-        made: list[tuple[Place, Relay]] = []
+        plans = [self._plan(index) for index in self._reserve(count)]
+        router_rules = [rules.router_rules(plan, self._pool, self._opened) for plan in plans]
+        made: list[tuple[SlotPlan, Relay]] = []
         try:
-            await kernel.make(places, router_rules, self._mtu)
-            for place in places:
-                made.append((place, await Relay.listen(place, self._common)))
+            await kernel.make(plans, router_rules, self._mtu)
+            for plan in plans:
+                made.append((plan, await Relay.listen(plan, self._common)))
         except BaseException as error:
             for _, relay in made:
                 await relay.close()
-            await kernel.remove(places)
-            self._busy.difference_update(place.index for place in places)
+            await kernel.remove(plans)
+            self._busy.difference_update(plan.index for plan in plans)
             if isinstance(error, CommandFailed):
                 log.error("network slots could not be made: %s", error)
                 raise Unavailable("network slots could not be made; the server's log says why") from error
@@ -211,13 +211,13 @@ class Slots:
         self._busy.update(chosen)
         return chosen
 
-    async def _discard(self, place: Place, relay: Relay | None) -> None:
+    async def _discard(self, plan: SlotPlan, relay: Relay | None) -> None:
         """A used slot is removed, not cleaned: no connection, rule or neighbour of its former life can stay."""
         if relay:
             await relay.close()
-        await kernel.remove([place])
-        self._claims.drop(place.index)
-        self._busy.discard(place.index)
+        await kernel.remove([plan])
+        self._claims.drop(plan.index)
+        self._busy.discard(plan.index)
 
     def _refill(self) -> None:
         missing = self._warm - len(self._ready)
@@ -243,15 +243,15 @@ class Slots:
             log.warning("the network slot of sandbox %s is gone; its claim is dropped", claimed[index])
             self._claims.drop(index)
         kept = set(self._claims.read())
-        ours = {place.index for place, _ in self._ready} | {held.place.index for held in self._held.values()}
-        await kernel.remove([self._place(index) for index in sorted(kernel.found(self._instance) - kept - ours)])
+        ours = {plan.index for plan, _ in self._ready} | {held.plan.index for held in self._held.values()}
+        await kernel.remove([self._plan(index) for index in sorted(kernel.found(self._instance) - kept - ours)])
         self._busy = kept | ours
 
     def _claimed_index(self, machine_id: str) -> int | None:
         return next((index for index, holder in self._claims.read().items() if holder == machine_id), None)
 
     def _is_whole(self, index: int) -> bool:
-        return kernel.is_whole(self._place(index))
+        return kernel.is_whole(self._plan(index))
 
-    def _place(self, index: int) -> Place:
-        return Place(self._instance, index, self._block)
+    def _plan(self, index: int) -> SlotPlan:
+        return SlotPlan(self._instance, index, self._block)

@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from sandlot.engine.core.errors import Unavailable
-from sandlot.engine.node.network.plan import DNS_PORT, EGRESS_PORT, GUEST_GATEWAY, PINS, Place
+from sandlot.engine.node.network.slot_plan import DNS_PORT, EGRESS_PORT, GUEST_GATEWAY, PINS, SlotPlan
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,11 @@ class Listeners:
             listener.close()
 
 
-async def listen(place: Place) -> Listeners:
+async def listen(plan: SlotPlan) -> Listeners:
     """Open the router's listeners once its links carry. A socket stays in the namespace it was made in, whoever uses it."""
     result: Future[Listeners] = Future()
     # A thread of its own that ends: one that stayed in the namespace would make later sockets there by mistake.
-    threading.Thread(target=_listen_inside, args=(place, result), name=f"listen-{place.index}", daemon=True).start()
+    threading.Thread(target=_listen_inside, args=(plan, result), name=f"listen-{plan.index}", daemon=True).start()
     try:
         return await asyncio.shield(asyncio.wrap_future(result))
     except asyncio.CancelledError:
@@ -62,11 +62,11 @@ def _close_unused(result: Future[Listeners]) -> None:
         result.result().close()
 
 
-def _listen_inside(place: Place, result: Future[Listeners]) -> None:
+def _listen_inside(plan: SlotPlan, result: Future[Listeners]) -> None:
     opened: list[socket.socket] = []
     try:
-        _wait_until_running(place.link)
-        _enter(place)
+        _wait_until_running(plan.link)
+        _enter(plan)
         _wait_until_running("up", "down")
         gateway = str(GUEST_GATEWAY)
         for kind, port in (
@@ -101,11 +101,11 @@ def _wait_until_running(*links: str) -> None:
                 time.sleep(0.001)
 
 
-def _enter(place: Place) -> None:
-    fd = os.open(PINS / place.router, os.O_RDONLY | os.O_CLOEXEC)
+def _enter(plan: SlotPlan) -> None:
+    fd = os.open(PINS / plan.router, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _libc.setns(fd, _CLONE_NEWNET) != 0:
-            raise Unavailable(f"could not enter network slot {place.index}: {os.strerror(ctypes.get_errno())}")
+            raise Unavailable(f"could not enter network slot {plan.index}: {os.strerror(ctypes.get_errno())}")
     finally:
         os.close(fd)
 

@@ -77,30 +77,30 @@ class Container(OciDriver):
             self._versions[program] = said.splitlines()[0].strip()
         return self._versions[program]
 
-    async def _launch(self, spec: MachineSpec, place: Path) -> None:
+    async def _launch(self, spec: MachineSpec, bundle: Path) -> None:
         ids = IdRange.of(self._instance, spec.slot.index)
         with span("user namespace"):
             userns = await self._namespaces.get(ids)
-        rootfs.write_names(spec, place / "names")
+        rootfs.write_names(spec, bundle / "names")
         if spec.checkpoint is None:
             with span("disk"):
-                await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+                await disks.make(bundle / IMAGE, spec.resources.disk_mb, self._cache)
         else:
-            await disks.released(str(place / IMAGE))  # by the machine that had it before the pause
-            await disks.take_over(spec.checkpoint / IMAGE, place / IMAGE, in_place=spec.owns_checkpoint)
-        layers = (*spec.layers, place / "names")
+            await disks.released(str(bundle / IMAGE))  # by the machine that had it before the pause
+            await disks.take_over(spec.checkpoint / IMAGE, bundle / IMAGE, in_place=spec.owns_checkpoint)
+        layers = (*spec.layers, bundle / "names")
         stage = self._stage.make(spec.machine_id)
         with span("mounts"):
             root = await processes.to_the_end(
-                asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
+                asyncio.to_thread(rootfs.mount_writable, stage, layers, bundle / IMAGE, ids, userns)
             )
         guest = rootfs.directory(stage / "guest")
         idmap.show_mapped(spec.guest, guest, userns, readonly=True)
-        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
+        (bundle / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
         with span("crun"):
             await run_program(
-                self._find(), "--root", str(self._root), "--log", str(place / "log"),
-                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
+                self._find(), "--root", str(self._root), "--log", str(bundle / "log"),
+                "run", "--detach", "--bundle", str(bundle), "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
         self._get_ahead(spec.slot.index)
         self._stage_cleaner.begin(
@@ -140,9 +140,9 @@ class Container(OciDriver):
             into.mkdir(parents=True)
             await asyncio.to_thread(self._flush, instance.machine_id)
             if final:
-                os.link(record.place / IMAGE, into / IMAGE)
+                os.link(record.bundle / IMAGE, into / IMAGE)
             else:
-                await asyncio.to_thread(disks.copy_sparse, record.place / IMAGE, into / IMAGE)
+                await asyncio.to_thread(disks.copy_sparse, record.bundle / IMAGE, into / IMAGE)
         except BaseException as error:
             shutil.rmtree(into, ignore_errors=True)
             if isinstance(error, OSError):
@@ -157,10 +157,10 @@ class Container(OciDriver):
     @contextlib.asynccontextmanager
     async def written(self, state: Path, machine_id: str) -> AsyncIterator[Path]:
         name = f"written-{secrets.token_hex(4)}"
-        place = self._stage.make(name)
+        bundle = self._stage.make(name)
         try:
             await disks.released(str(Path(machine_id) / "runtime" / IMAGE))
-            disk = rootfs.directory(place / "disk")
+            disk = rootfs.directory(bundle / "disk")
             disks.mount(state / IMAGE, disk)
             yield disk / disks.UPPER
         finally:
@@ -209,7 +209,7 @@ class Container(OciDriver):
         return max(on_disk, (seen.f_blocks - seen.f_bfree) * seen.f_frsize)
 
     def _disk_file(self, record: Record) -> Path:
-        return record.place / IMAGE
+        return record.bundle / IMAGE
 
 
 def _set_hostname(pidfd: int, hostname: str) -> None:

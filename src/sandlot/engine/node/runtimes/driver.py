@@ -68,8 +68,8 @@ class OciDriver(ABC):
         return None
 
     @abstractmethod
-    async def _launch(self, spec: MachineSpec, place: Path) -> None:
-        """Make the machine in `place` and run it. On failure, `_free` takes away what was made."""
+    async def _launch(self, spec: MachineSpec, bundle: Path) -> None:
+        """Make the machine in `bundle` and run it. On failure, `_free` takes away what was made."""
 
     @abstractmethod
     def _forget(self, machine_id: str) -> None:
@@ -99,8 +99,8 @@ class OciDriver(ABC):
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             self._records.write(record)
-            record.place.mkdir(parents=True)
-            await self._launch(spec, record.place)
+            record.bundle.mkdir(parents=True)
+            await self._launch(spec, record.bundle)
             cgroups.weigh(self._parent)  # the first machine made it
             self._cpu.look(self._cgroup(spec.machine_id))
             return _instance_of(self.name, record)
@@ -245,7 +245,7 @@ class OciDriver(ABC):
         await cgroup.remove()
         self._forget(machine_id)
         if record is not None:
-            await asyncio.to_thread(_remove, record.place)
+            await asyncio.to_thread(_remove, record.bundle)
         self._cpu.forget(cgroup)
         self._records.remove(machine_id)
 
@@ -285,7 +285,7 @@ async def run_program(*argv: str) -> None:
 
 def _log_head(record: Record) -> str:
     try:
-        with (record.place / "log").open("rb") as file:
+        with (record.bundle / "log").open("rb") as file:
             return file.read(LOG_HEAD).decode(errors="replace").strip()
     except OSError:
         return ""
@@ -310,6 +310,6 @@ def _first_message(text: str) -> str:
         return line
 
 
-def _remove(place: Path) -> None:
-    if place.is_dir():
-        shutil.rmtree(place)
+def _remove(bundle: Path) -> None:
+    if bundle.is_dir():
+        shutil.rmtree(bundle)

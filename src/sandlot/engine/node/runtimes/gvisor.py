@@ -80,25 +80,25 @@ class GVisor(OciDriver):
     def keep_programs(self, needed: Collection[str]) -> None:
         self._programs.forget_all_but(needed)
 
-    async def _launch(self, spec: MachineSpec, place: Path) -> None:
+    async def _launch(self, spec: MachineSpec, bundle: Path) -> None:
         if spec.checkpoint is None:
-            rootfs.write_names(spec, place / "names")
-            rootfs.stand_in_for_sudo(spec, place / "names")
+            rootfs.write_names(spec, bundle / "names")
+            rootfs.stand_in_for_sudo(spec, bundle / "names")
             begin: tuple[str, ...] = ("run",)
         else:
-            rootfs.copy_names(spec.checkpoint / "names", place / "names")
+            rootfs.copy_names(spec.checkpoint / "names", bundle / "names")
             begin = ("restore", "--image-path", str(spec.checkpoint / MEMORY))
         with span("disk"):
-            await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
+            await disks.make(bundle / IMAGE, spec.resources.disk_mb, self._cache)
         stage = self._stage.make(spec.machine_id)
         with span("mounts"):
-            root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, place, stage))
-        (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, place)))
+            root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, bundle, stage))
+        (bundle / "config.json").write_text(json.dumps(self._config(spec, root, guest, bundle)))
         with span("address"):
             await address(spec.slot)
         with span("runsc"):
             await run_program(
-                *self._command(self._records.get(spec.machine_id), store), *begin, "--detach", "--bundle", str(place),
+                *self._command(self._records.get(spec.machine_id), store), *begin, "--detach", "--bundle", str(bundle),
                 "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
         self._stage_cleaner.begin(spec.machine_id)  # the machine's processes hold their own copies
@@ -106,10 +106,10 @@ class GVisor(OciDriver):
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """Memory and files in one image: what the guest changed is part of runsc's own state."""
         record = self._records.get(instance.machine_id)
-        store = self._stage.place(instance.machine_id) / "disk" / disks.UPPER
+        store = self._stage.bundle(instance.machine_id) / "disk" / disks.UPPER
         try:
             (into / MEMORY).mkdir(parents=True)
-            rootfs.copy_names(record.place / "names", into / "names")
+            rootfs.copy_names(record.bundle / "names", into / "names")
             await processes.to_the_end(
                 processes.run(
                     *self._command(record, store),
@@ -131,26 +131,26 @@ class GVisor(OciDriver):
                 ) from error
             raise
 
-    def _mount(self, spec: MachineSpec, place: Path, stage: Path) -> tuple[Path, Path, Path]:
-        root = rootfs.mount_readonly(stage, (*spec.layers, place / "names"))
+    def _mount(self, spec: MachineSpec, bundle: Path, stage: Path) -> tuple[Path, Path, Path]:
+        root = rootfs.mount_readonly(stage, (*spec.layers, bundle / "names"))
         guest = rootfs.show_readonly(spec.guest, stage / "guest")
         disk = rootfs.directory(stage / "disk")
-        disks.mount(place / IMAGE, disk)
+        disks.mount(bundle / IMAGE, disk)
         return root, guest, disk / disks.UPPER
 
     def _command(self, record: Record, store: Path) -> tuple[str, ...]:
         """The program and its flags are part of what a checkpoint depends on: run and restore must use the same."""
         return (
-            str(self._programs.path(record.program)), "--root", str(self._root), "--log", str(record.place / "log"), PLATFORM,
+            str(self._programs.path(record.program)), "--root", str(self._root), "--log", str(record.bundle / "log"), PLATFORM,
             "--network=sandbox", "--net-raw", "--net-disconnect-ok", "--host-uds=none", "--file-access=exclusive",
             "--file-access-mounts=exclusive", f"--overlay2=root:dir={store}",
         )  # fmt: skip
 
-    def _config(self, spec: MachineSpec, root: Path, guest: Path, place: Path) -> dict[str, object]:
+    def _config(self, spec: MachineSpec, root: Path, guest: Path, bundle: Path) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
         cgroup = f"{self._parent}/{spec.machine_id}"
         config = oci.config(spec, root, guest, cgroup, limits)
-        oci.say_boot_id(config, spec, place)
+        oci.say_boot_id(config, spec, bundle)
         # The daemon gives a machine that began with another's memory its own host name. What it starts cannot: a program's
         # capabilities are those of the bounding set.
         held = [*oci.CAPABILITIES, "CAP_SYS_ADMIN"]
@@ -171,7 +171,7 @@ class GVisor(OciDriver):
         return {path.name.partition("_sandbox:")[0] for path in self._root.glob("*_sandbox:*")}
 
     def _disk_file(self, record: Record) -> Path:
-        return record.place / IMAGE
+        return record.bundle / IMAGE
 
 
 async def address(slot: Slot) -> None:

@@ -119,7 +119,7 @@ def show_mapped(source: Path, target: Path, userns: int, *, readonly: bool = Fal
         attributes = _MountAttr(MOUNT_ATTR_IDMAP | (MOUNT_ATTR_RDONLY if readonly else 0), 0, 0, userns)
         size = ctypes.sizeof(attributes)
         _syscall(SYS_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, ctypes.byref(attributes), size, doing="map the owners of")
-        _syscall(SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH, doing="place")
+        _syscall(SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH, doing="bundle")
     finally:
         os.close(tree)
 

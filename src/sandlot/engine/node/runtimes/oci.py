@@ -52,10 +52,10 @@ def config(spec: MachineSpec, root: Path, guest: Path, cgroup: str, resources: M
     }
 
 
-def say_boot_id(config: dict[str, Any], spec: MachineSpec, place: Path) -> None:
+def say_boot_id(config: dict[str, Any], spec: MachineSpec, bundle: Path) -> None:
     """Have the guest's kernel tell the boot id we chose: a boot is ours to count, also where no kernel boots."""
     if spec.boot_id is not None:
-        file = place / "boot_id"
+        file = bundle / "boot_id"
         file.write_text(f"{spec.boot_id}\n")
         file.chmod(0o444)
         config["mounts"].append(_bind(file, BOOT_ID))

@@ -28,7 +28,7 @@ class Record:
     program: str = ""  # the same by content: a checkpoint is restored by the program that wrote it
 
     @property
-    def place(self) -> Path:
+    def bundle(self) -> Path:
         return Path(self.directory) / "runtime"
 
 

@@ -69,7 +69,7 @@ def check_layers(spec: MachineSpec) -> None:
 
 
 class Stage:
-    """Where the server puts root filesystems together: a place of its own in its private mount namespace.
+    """Where the server puts root filesystems together: a directory of its own in its private mount namespace.
 
     A machine's root must be able to walk to its root filesystem, and the data directory is closed to everybody else. So
     the trees are mounted below /run instead; they, and the stage, exist only in the server's view and end with it.
@@ -78,15 +78,15 @@ class Stage:
     def __init__(self, instance: str) -> None:
         self._top = Path("/run") / f"sandlot-{instance}"
 
-    def place(self, machine_id: str) -> Path:
+    def bundle(self, machine_id: str) -> Path:
         return self._top / machine_id
 
     def make(self, machine_id: str) -> Path:
         if not os.path.ismount(self._top):  # another driver of this process may have been first
             self._set_up()
-        place = self.place(machine_id)
-        place.mkdir(mode=0o711)
-        return place
+        bundle = self.bundle(machine_id)
+        bundle.mkdir(mode=0o711)
+        return bundle
 
     def _set_up(self) -> None:
         flags = processes.MS_NOSUID | processes.MS_NODEV | processes.MS_NOEXEC
@@ -110,24 +110,24 @@ class Stage:
 
         Another driver of this process may be at the same work: what it has just taken away is gone, too.
         """
-        place = self.place(machine_id)
+        bundle = self.bundle(machine_id)
         with contextlib.suppress(FileNotFoundError):
-            for path in sorted(place.iterdir()):
+            for path in sorted(bundle.iterdir()):
                 while os.path.ismount(path):
                     processes.unmount(path)
                 with contextlib.suppress(FileNotFoundError):
                     path.rmdir()
-            place.rmdir()
+            bundle.rmdir()
 
 
-def mount_writable(place: Path, layers: Sequence[Path], image: Path, ids: IdRange, userns: int) -> Path:
+def mount_writable(bundle: Path, layers: Sequence[Path], image: Path, ids: IdRange, userns: int) -> Path:
     """Mount layers (bottom first) and a writable disk as one tree, owned by `ids`; return the tree."""
     lowers = []
     for number, layer in enumerate(layers):
-        lower = directory(place / f"l{number}")
+        lower = directory(bundle / f"l{number}")
         idmap.show_mapped(layer, lower, userns, readonly=True)
         lowers.append(lower)
-    disk, root = directory(place / "disk"), directory(place / "root")
+    disk, root = directory(bundle / "disk"), directory(bundle / "root")
     disks.mount(image, disk)
     idmap.show_mapped(disk, disk, userns)
     with idmap.acting_as_root_of(ids):
@@ -135,12 +135,12 @@ def mount_writable(place: Path, layers: Sequence[Path], image: Path, ids: IdRang
     return root
 
 
-def mount_readonly(place: Path, layers: Sequence[Path]) -> Path:
+def mount_readonly(bundle: Path, layers: Sequence[Path]) -> Path:
     """Mount layers (bottom first) as one read-only tree; return the tree."""
     lowers = []
     for number, layer in enumerate(layers):  # short names: the kernel reads at most a page of mount options
-        lowers.append(show_readonly(layer, place / f"l{number}"))
-    root = directory(place / "root")
+        lowers.append(show_readonly(layer, bundle / f"l{number}"))
+    root = directory(bundle / "root")
     _overlay(root, lowers, "", MS_RDONLY)
     return root
 

@@ -22,7 +22,7 @@ EGRESS_PORT = 15080  # where the router sends connections that are decided by na
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotPlan:
     """One slot's names and addresses. The host's end has the even address of a pair, the router's end the odd one."""
 
     instance: str
@@ -58,7 +58,7 @@ class Place:
         return self._mac(1)
 
     def _mac(self, end: int) -> str:
-        """Fixed by the place, so that no neighbour table holds an old one; no two instances share a wire."""
+        """Fixed by the index, so that no neighbour table holds an old one; no two instances share a wire."""
         return f"02:5a:{self.index >> 8:02x}:{self.index & 255:02x}:01:{end:02x}"
 
     def slot(self) -> Slot:

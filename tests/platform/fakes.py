@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from sandlot.platform.core.errors import NotFound, SandboxGone, Unavailable
 from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
-from sandlot.platform.core.ports import Box, OnOutput, Running
+from sandlot.platform.core.ports import Box, OnOutput, RunningCommand
 
 
 @dataclass
 class Made:
     """A sandbox that exists only here."""
 
-    found: ProviderSandbox
-    wish: SandboxSpec
+    sandbox: ProviderSandbox
+    spec: SandboxSpec
     files: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -36,30 +36,30 @@ class ScriptedProvider:
         self.go = asyncio.Event()
         self.go.set()
 
-    async def create(self, wish: SandboxSpec) -> str:
+    async def create(self, spec: SandboxSpec) -> str:
         self._answer()
         for known in self.made.values():
-            if known.wish.session == wish.session:
-                return known.found.id
-        self.started.append(wish.session)
+            if known.spec.session == spec.session:
+                return known.sandbox.id
+        self.started.append(spec.session)
         await self.go.wait()
         self._answer()
         made = Made(
-            ProviderSandbox(id=f"i{len(self.started):04d}{wish.session[-6:]}", session=wish.session, is_paused=False),
-            wish,
+            ProviderSandbox(id=f"i{len(self.started):04d}{spec.session[-6:]}", session=spec.session, is_paused=False),
+            spec,
         )
-        self.made[made.found.id] = made
+        self.made[made.sandbox.id] = made
         self.most_running = max(self.most_running, len(self.running))
-        return made.found.id
+        return made.sandbox.id
 
     async def connect(self, sandbox_id: str, timeout_s: int) -> Box:
         made = self._find(sandbox_id)
-        made.found = replace(made.found, is_paused=False)
+        made.sandbox = replace(made.sandbox, is_paused=False)
         return ScriptedBox(made)
 
     async def pause(self, sandbox_id: str) -> None:
         made = self._find(sandbox_id)
-        made.found = replace(made.found, is_paused=True)
+        made.sandbox = replace(made.sandbox, is_paused=True)
 
     async def kill(self, sandbox_id: str) -> None:
         self._answer()
@@ -71,15 +71,15 @@ class ScriptedProvider:
     async def find(self, sandbox_id: str) -> ProviderSandbox | None:
         self._answer()
         made = self.made.get(sandbox_id)
-        return made.found if made else None
+        return made.sandbox if made else None
 
     async def inventory(self) -> Sequence[ProviderSandbox]:
         self._answer()
-        return [made.found for made in self.made.values()]
+        return [made.sandbox for made in self.made.values()]
 
     @property
     def running(self) -> list[ProviderSandbox]:
-        return [made.found for made in self.made.values() if not made.found.is_paused]
+        return [made.sandbox for made in self.made.values() if not made.sandbox.is_paused]
 
     def _find(self, sandbox_id: str) -> Made:
         self._answer()
@@ -100,7 +100,7 @@ class ScriptedBox:
 
     async def start(
         self, command: str, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_output: OnOutput
-    ) -> Running:
+    ) -> RunningCommand:
         return ScriptedCommand(command, on_output)
 
     async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
@@ -114,7 +114,7 @@ class ScriptedBox:
         yield self._content(path)
 
     def url(self, port: int) -> str:
-        return f"http://{port}-{self._made.found.id}.scripted"
+        return f"http://{port}-{self._made.sandbox.id}.scripted"
 
     def _content(self, path: str) -> bytes:
         if path not in self._made.files:

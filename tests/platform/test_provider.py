@@ -35,13 +35,13 @@ async def any_provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider
         await made.kill(found.id)
 
 
-def wish() -> SandboxSpec:
+def spec() -> SandboxSpec:
     name = f"sbx_{secrets.token_hex(8)}"
     return SandboxSpec(session=name, template=None, timeout_s=300, envs={"A": "b"}, metadata={"who": "ada"})
 
 
 async def test_a_sandbox_is_made_once_found_paused_resumed_and_ended(any_provider: Provider) -> None:
-    asked = wish()
+    asked = spec()
     made = await any_provider.create(asked)
     assert await any_provider.create(asked) == made
     (found,) = await any_provider.inventory()
@@ -68,7 +68,7 @@ async def content(box: Box, path: str) -> bytes:
 
 
 async def test_commands_and_files_in_it(any_provider: Provider) -> None:
-    box = await any_provider.connect(await any_provider.create(wish()), 300)
+    box = await any_provider.connect(await any_provider.create(spec()), 300)
     said: list[tuple[Channel, str]] = []
 
     async def take(channel: Channel, text: str) -> None:
@@ -100,16 +100,16 @@ async def test_commands_and_files_in_it(any_provider: Provider) -> None:
 
 async def test_who_does_not_answer_and_who_refuses_are_told_apart(engine: Server) -> None:
     with pytest.raises(Unavailable, match="does not answer"):
-        await real(engine, api_url="http://127.0.0.1:9").create(wish())
+        await real(engine, api_url="http://127.0.0.1:9").create(spec())
     with pytest.raises(ProviderRefused, match="refuses this platform's key") as refused:
-        await real(engine, key="e2b_0000").create(wish())
+        await real(engine, key="e2b_0000").create(spec())
     assert "e2b_0000" not in str(refused.value)
     assert "e2b_0000" not in repr(Address(api_url="x", domain="y", key="e2b_0000"))
 
 
 async def test_a_platform_sees_its_own_sandboxes_only(engine: Server) -> None:
     one, other = real(engine), real(engine)
-    made = await one.create(wish())
+    made = await one.create(spec())
     try:
         assert [found.id for found in await one.inventory()] == [made]
         assert list(await other.inventory()) == []

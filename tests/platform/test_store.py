@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from tests.databases import KINDS, nothing_in
 
 from sandlot.platform.core.errors import Conflict
-from sandlot.platform.core.model import Event, EventType, Key, Scope, Session, Status
+from sandlot.platform.core.model import Event, EventType, Scope, Session, SessionStatus, UserKey
 from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
 from sandlot.platform.store.schema import VERSION_TABLE, metadata
 
@@ -33,7 +33,7 @@ def session(name: str = "s", **changes: object) -> Session:
         "id": f"sbx_{name}",
         "user_id": "ada",
         "session_id": name,
-        "status": Status.QUEUED,
+        "status": SessionStatus.QUEUED,
         "provider": "p",
         "timeout_s": 60,
         "created_at": NOW,
@@ -83,13 +83,13 @@ async def test_sessions_are_kept_whole_and_changed_by_one_at_a_time(database: Da
     assert await store.by_name("ada", "s") is not None and await store.by_name("bob", "s") is None
     with pytest.raises(Conflict):
         await store.add(session(id="sbx_second"), event())
-    running = await store.swap(found, replace(found, status=Status.RUNNING), event(EventType.READY))
+    running = await store.swap(found, replace(found, status=SessionStatus.RUNNING), event(EventType.READY))
     assert running.revision == 1
     with pytest.raises(Conflict):
-        await store.swap(found, replace(found, status=Status.FAILED), event(EventType.ERROR))
+        await store.swap(found, replace(found, status=SessionStatus.FAILED), event(EventType.ERROR))
     assert [one.type for one in await SqlEvents(database).after(0, 10)] == [EventType.CREATED, EventType.READY]
     await store.touch("sbx_s", NOW + timedelta(seconds=5))
-    await store.swap(running, replace(running, status=Status.DELETED, ended_at=NOW))
+    await store.swap(running, replace(running, status=SessionStatus.DELETED, ended_at=NOW))
     kept = await store.get("sbx_s")
     assert kept is not None and kept.last_used_at == NOW + timedelta(seconds=5)
     await store.add(session(id="sbx_third"))  # the name is free again
@@ -103,7 +103,7 @@ async def test_sessions_are_listed_by_user_in_pages(database: Database) -> None:
     await store.add(session("x", user_id="bob"))
     seen: list[str] = []
     after = None
-    while page := await store.query(user_id="ada", statuses=[Status.QUEUED], limit=2, after=after):
+    while page := await store.query(user_id="ada", statuses=[SessionStatus.QUEUED], limit=2, after=after):
         seen += [one.session_id for one in page]
         after = (page[-1].created_at, page[-1].id)
     assert seen == ["4", "3", "2", "1", "0"]
@@ -154,7 +154,7 @@ async def test_the_outbox_holds_what_was_not_taken_yet(database: Database) -> No
 async def test_keys_are_found_by_digest_until_they_are_revoked(database: Database) -> None:
     keys = SqlKeys(database)
     scopes = frozenset({Scope.READ, Scope.WRITE})
-    key = Key(id="k", user_id="ada", name="n", scopes=scopes, digest="d", hint="h", created_at=NOW)
+    key = UserKey(id="k", user_id="ada", name="n", scopes=scopes, digest="d", hint="h", created_at=NOW)
     await keys.add(key)
     assert await keys.by_digest("d") == key and await keys.by_digest("e") is None
     assert await keys.revoke("k", NOW) and not await keys.revoke("k", NOW)

@@ -12,7 +12,7 @@ from tests.platform.world import Served, scripted, until
 
 from sandlot.client import ClientError, NotFound, Sandbox
 from sandlot.platform.core.model import Scope
-from sandlot.platform.core.ports import OnOutput, Running
+from sandlot.platform.core.ports import OnOutput, RunningCommand
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     commands: list[str] = []
     start = ScriptedBox.start
 
-    async def listening(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
+    async def listening(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> RunningCommand:
         commands.append(command)
         return await start(self, command, on_output=on_output, **options)  # type: ignore[arg-type]
 
@@ -53,7 +53,7 @@ async def test_nobody_gets_to_the_tools_of_somebody_else(quick: Served, heard: l
 async def test_a_sandbox_without_tools_is_told_as_such(
     quick: Served, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
+    async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> RunningCommand:
         return await plain(self, "exit 127", on_output=on_output, **options)  # type: ignore[arg-type]
 
     plain = ScriptedBox.start
@@ -69,8 +69,8 @@ async def test_a_sandbox_whose_tools_are_used_is_not_idle_even_after_a_restart(
 ) -> None:
     said, asked = {"used": "echo 0.0", "unused": "echo 5000.0", "bare": "exit 127"}, Counter[str]()
 
-    async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
-        name = self._made.wish.metadata["name"]
+    async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> RunningCommand:
+        name = self._made.spec.metadata["name"]
         asked[name] += command.endswith(" idle")
         line = said[name] if command.endswith(" idle") else "exit 0"
         return await plain(self, line, on_output=on_output, **options)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from sandlot.client.errors import ClientError, Unavailable, error_of
-from sandlot.client.records import CommandOutput, CommandResult, Event, SandboxInfo, Tools
+from sandlot.client.records import CommandOutput, CommandResult, Event, SandboxInfo, ToolsAccess
 
 PATIENCE = httpx.Timeout(60.0, read=None)  # answers come when the work is done
 RETRY_S = 1.0
@@ -172,10 +172,10 @@ class Sandbox:
     async def expose_port(self, port: int) -> str:
         return str((await self._post("expose-port", port=port))["url"])
 
-    async def tools(self) -> Tools:
+    async def tools(self) -> ToolsAccess:
         """Where the MCP tools inside it are, and a token for them."""
         answer = await self._post("tools")
-        return Tools(url=str(answer["url"]), token=str(answer["token"]))
+        return ToolsAccess(url=str(answer["url"]), token=str(answer["token"]))
 
     async def run(
         self,

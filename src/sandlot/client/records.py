@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePlace:
+class QueuePosition:
     position: int
     reason: str | None
 
@@ -24,7 +24,7 @@ class SandboxInfo:
     metadata: Mapping[str, str]
     timeout: int
     problem: str | None
-    queue: QueuePlace | None
+    queue: QueuePosition | None
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> SandboxInfo:
@@ -33,12 +33,12 @@ class SandboxInfo:
         return cls(
             **{name: answer.get(name) for name in plain},  # type: ignore[arg-type]
             metadata=dict(answer.get("metadata") or {}),
-            queue=QueuePlace(queue["position"], queue.get("reason")) if queue else None,
+            queue=QueuePosition(queue["position"], queue.get("reason")) if queue else None,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class ToolsAccess:
     """An MCP server inside a sandbox: streamable HTTP, the token as bearer."""
 
     url: str

@@ -12,20 +12,20 @@ from functools import partial
 
 from sandlot.platform.api.app import Platform
 from sandlot.platform.api.deps import Deps
-from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderPlan, UrlTable
+from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
 from sandlot.platform.core.ports import Clock, Provider
 from sandlot.platform.events import webhooks
-from sandlot.platform.events.log import Events
-from sandlot.platform.events.webhook_http import WebhookHttp
+from sandlot.platform.events.log import EventLog
+from sandlot.platform.events.webhook_http import HttpWebhookTransport
 from sandlot.platform.identity.keys import Access
 from sandlot.platform.providers.e2b import Address, E2BProvider
-from sandlot.platform.providers.health import Providers
+from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.reconcile import SessionReconciler
-from sandlot.platform.sessions.retention import Sweeper
-from sandlot.platform.sessions.service import Defaults, Sessions
+from sandlot.platform.sessions.retention import Retention
+from sandlot.platform.sessions.service import SessionDefaults, Sessions
 from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
@@ -60,39 +60,39 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         await setup.database.migrate()
         identity = await setup.database.identity()
         secret = await SqlFacts(setup.database).once("tools-secret", lambda: secrets.token_hex(32))
-        route = partial(webhooks.routes, config.webhooks)
-        events = Events(SqlEvents(setup.database, route))
+        route = partial(webhooks.webhooks_for, config.webhooks)
+        events = EventLog(SqlEvents(setup.database, route))
         await events.open()
         state = SessionState(store=SqlSessions(setup.database, route), events=events, clock=clock)
         made = setup.providers(identity) if setup.providers else _providers(config, identity, setup.engine)
-        providers = Providers(made, clock)
+        providers = ProviderRegistry(made, clock)
         queue = Queue(state=state, providers=providers, limits=config.limits)
         sessions = Sessions(
             state=state,
             queue=queue,
             providers=providers,
             limits=config.limits,
-            defaults=Defaults(provider=config.default, agents=config.agents, envs=config.envs),
+            defaults=SessionDefaults(provider=config.default, agents=config.agents, envs=config.envs),
         )
-        recovery = SessionReconciler(state=state, sessions=sessions, queue=queue, providers=providers)
+        reconciler = SessionReconciler(state=state, sessions=sessions, queue=queue, providers=providers)
         tools = SandboxTools(sessions=sessions, secret=secret)
-        sweeper = Sweeper(
+        retention = Retention(
             state=state, sessions=sessions, queue=queue, tools=tools, policy=config.policy, limits=config.limits
         )
         commands = Commands(sessions=sessions, state=state)
-        post = await stack.enter_async_context(WebhookHttp())
+        transport = await stack.enter_async_context(HttpWebhookTransport())
         outbox = SqlDeliveries(setup.database)
-        deliverer = webhooks.Deliverer(store=outbox, post=post, webhooks=config.webhooks, clock=clock)
+        deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
 
         async def run() -> None:
-            await recovery.at_start()
+            await reconciler.at_start()
             async with asyncio.TaskGroup() as loops:
-                for loop in (events, queue, sweeper, recovery, providers, deliverer):
+                for loop in (events, queue, retention, reconciler, providers, deliverer):
                     loops.create_task(loop.run())
 
         async def close() -> None:
             await events.close()
-            for part in (commands, queue, sweeper, deliverer):
+            for part in (commands, queue, retention, deliverer):
                 await part.close()
 
         deps = Deps(
@@ -105,9 +105,9 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )
-        made_whole = Platform(deps, run, close)
-        stack.push_async_callback(made_whole.close)
-        yield made_whole
+        built = Platform(deps, run, close)
+        stack.push_async_callback(built.close)
+        yield built
 
 
 def _providers(config: Configuration, identity: str, engine: Locate | None) -> dict[str, Provider]:
@@ -123,7 +123,7 @@ def _providers(config: Configuration, identity: str, engine: Locate | None) -> d
     }
 
 
-def _locate(plan: ProviderPlan, engine: Locate | None) -> Locate:
+def _locate(plan: ProviderConfig, engine: Locate | None) -> Locate:
     table = plan.table
     if isinstance(table, LocalTable):
         assert engine is not None  # the configuration was checked for it

@@ -19,8 +19,8 @@ from sandlot.platform.core.errors import Unauthorized, Unavailable
 Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"
 OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"})  # for these nobody needs a key
-MOST_JSON = 40 << 20
-MOST_UPLOAD = 4 << 30
+MAX_JSON = 40 << 20
+MAX_UPLOAD = 4 << 30
 UPLOAD = "/sandboxes/upload-file"
 ROUTERS = (sandboxes.router, commands.router, files.router, events.router)
 
@@ -84,7 +84,7 @@ class Platform:
         if scope["path"] == MCP:
             await self._mcp(scope, _bounded(receive), send)
             return
-        await self._app(scope, _bounded(receive, MOST_UPLOAD if scope["path"] == UPLOAD else MOST_JSON), send)
+        await self._app(scope, _bounded(receive, MAX_UPLOAD if scope["path"] == UPLOAD else MAX_JSON), send)
 
 
 def _secret(scope: Scope) -> str | None:
@@ -97,7 +97,7 @@ def _secret(scope: Scope) -> str | None:
     return found
 
 
-def _bounded(receive: Receive, most: int = MOST_JSON) -> Receive:
+def _bounded(receive: Receive, most: int = MAX_JSON) -> Receive:
     """Refuses a body that is larger than any request needs, before all of it is in memory."""
     seen = 0
 

@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
 from sandlot.platform.core.model import Caller, Scope
-from sandlot.platform.events.log import Events
+from sandlot.platform.events.log import EventLog
 from sandlot.platform.identity.keys import Access, require
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
@@ -26,7 +26,7 @@ class Deps:
     commands: Commands
     files: Files
     tools: SandboxTools
-    events: Events
+    events: EventLog
     version: str
     keep_alive_s: float = 15.0
 

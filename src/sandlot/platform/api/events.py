@@ -14,9 +14,9 @@ from sandlot.platform.api.requests import Identifier
 from sandlot.platform.api.streams import Stream
 from sandlot.platform.core.errors import InvalidRequest
 from sandlot.platform.core.model import Caller, EventType
-from sandlot.platform.events.log import Filter, types_of
-from sandlot.platform.events.webhooks import shown
-from sandlot.platform.identity.keys import speaks_for
+from sandlot.platform.events.log import EventFilter, parse_types
+from sandlot.platform.events.webhooks import event_json
+from sandlot.platform.identity.keys import acting_user
 
 router = APIRouter(tags=["events"], responses=PROBLEMS)
 RETRY_MS = 1000
@@ -36,27 +36,27 @@ async def events(
     """What happens, as it happens. With `Last-Event-ID` it goes on behind that event, without gaps."""
     names = [name for part in type or () for name in part.split(",") if name]
     try:
-        chosen = types_of(names) if names else None
+        chosen = parse_types(names) if names else None
     except ValueError:
         known = ", ".join(kind.value for kind in EventType)
         raise InvalidRequest(f"type: no such kind of event; there are {known}") from None
     owner = _owner(caller, user_id)
-    wanted = Filter(user_id=owner, session_id=session_id, sandbox_id=sandbox_id, types=chosen)
+    wanted = EventFilter(user_id=owner, session_id=session_id, sandbox_id=sandbox_id, types=chosen)
     return Stream(_stream(deps, wanted, _place(last_event_id or since)), "text/event-stream")
 
 
 def _owner(caller: Caller, user_id: str | None) -> str | None:
     """Only an admin may watch everybody."""
-    return None if caller.is_admin and user_id is None else speaks_for(caller, user_id)
+    return None if caller.is_admin and user_id is None else acting_user(caller, user_id)
 
 
-async def _stream(deps: Deps, wanted: Filter, place: int | None) -> AsyncGenerator[bytes]:
+async def _stream(deps: Deps, wanted: EventFilter, place: int | None) -> AsyncGenerator[bytes]:
     yield f"retry: {RETRY_MS}\n\n".encode()
     async for page in deps.events.read(place, wanted, deps.keep_alive_s):
         if not page:
             yield b": still here\n\n"
         for event in page:
-            data = json.dumps(shown(event), separators=(",", ":"))
+            data = json.dumps(event_json(event), separators=(",", ":"))
             yield f"id: {event.id}\nevent: {event.type.value}\ndata: {data}\n\n".encode()
 
 

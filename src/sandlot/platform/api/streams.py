@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from sandlot.platform.core.errors import PlatformError
 
 log = logging.getLogger(__name__)
-PATIENCE_S = 60.0  # for a reader that takes nothing at all
+TIMEOUT_S = 60.0  # for a reader that takes nothing at all
 RESET = (
     "sandlot.reset"  # an extension of the server: ends the connection so that nobody takes a cut answer for a whole one
 )
@@ -51,7 +51,7 @@ class Stream(Response):
     async def _send(self, scope: Scope, send: Send) -> None:
         async for piece in self._pieces:
             if piece:
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Status(StrEnum):
+class SessionStatus(StrEnum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
@@ -21,8 +21,8 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-S = Status
-MOVES: Mapping[Status, frozenset[Status]] = {
+S = SessionStatus
+MOVES: Mapping[SessionStatus, frozenset[SessionStatus]] = {
     S.QUEUED: frozenset({S.STARTING, S.RESUMING, S.RUNNING, S.PAUSED, S.FAILED, S.DELETING, S.DELETED}),
     S.STARTING: frozenset({S.RUNNING, S.QUEUED, S.FAILED, S.DELETING}),
     S.RUNNING: frozenset({S.PAUSING, S.PAUSED, S.DELETING, S.DELETED}),
@@ -34,8 +34,8 @@ MOVES: Mapping[Status, frozenset[Status]] = {
     S.FAILED: frozenset({S.DELETED}),
 }
 ACTIVE = frozenset({S.STARTING, S.RUNNING, S.PAUSING, S.RESUMING})  # what counts against the limits
-OVER = frozenset({S.DELETED, S.FAILED})
-LIVING = frozenset(Status) - OVER
+TERMINAL = frozenset({S.DELETED, S.FAILED})
+LIVE = frozenset(SessionStatus) - TERMINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Session:
     id: str  # what callers name it by; says nothing about the provider's id
     user_id: str
     session_id: str  # the caller's own name for it, one per user
-    status: Status
+    status: SessionStatus
     provider: str
     timeout_s: int
     created_at: datetime
@@ -65,7 +65,7 @@ class Session:
     @property
     def live_key(self) -> str | None:
         """One living session per user and name: unique in the store, and empty once it is over."""
-        return None if self.status in OVER else f"{self.user_id}\n{self.session_id}"
+        return None if self.status in TERMINAL else f"{self.user_id}\n{self.session_id}"
 
 
 class EventType(StrEnum):
@@ -101,7 +101,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class UserKey:
     """A caller's key, as it is stored: never the secret itself."""
 
     id: str
@@ -158,7 +158,7 @@ class ProviderSandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended. A failing command is a result, not an error."""
 
     output: str
@@ -170,7 +170,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SessionLimits:
     """How many sandboxes run at once; who comes later waits in the queue."""
 
     running: int = 20
@@ -180,24 +180,24 @@ class Limits:
     queue_timeout_s: int = 600
 
 
-class OnTimeout(StrEnum):
+class TimeoutAction(StrEnum):
     PAUSE = "pause"
     DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class RetentionPolicy:
     """What happens to sandboxes that nobody uses. 0 switches a rule off."""
 
     idle_pause_s: int = 600
     max_age_s: int = 7 * 86400
-    on_timeout: OnTimeout = OnTimeout.PAUSE
+    on_timeout: TimeoutAction = TimeoutAction.PAUSE
     keep_events_s: int = 7 * 86400
     keep_ended_s: int = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AgentSettings:
     """What sandboxes of one type of agent get instead of the defaults."""
 
     provider: str | None = None

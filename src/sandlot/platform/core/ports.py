@@ -6,14 +6,23 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, C
 from datetime import datetime
 from typing import Literal, Protocol
 
-from sandlot.platform.core.model import Delivery, Event, EventType, Key, ProviderSandbox, SandboxSpec, Session, Status
+from sandlot.platform.core.model import (
+    Delivery,
+    Event,
+    EventType,
+    ProviderSandbox,
+    SandboxSpec,
+    Session,
+    SessionStatus,
+    UserKey,
+)
 
 Clock = Callable[[], datetime]
 Channel = Literal["stdout", "stderr"]
 OnOutput = Callable[[Channel, str], Awaitable[None]]
 
 
-class Running(Protocol):
+class RunningCommand(Protocol):
     """A command that runs in a sandbox."""
 
     pid: int
@@ -30,7 +39,7 @@ class Box(Protocol):
 
     async def start(
         self, command: str, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_output: OnOutput
-    ) -> Running:
+    ) -> RunningCommand:
         """Start a command. `on_output` is awaited: a slow taker slows the command, and nobody else."""
 
     async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
@@ -53,7 +62,7 @@ class Provider(Protocol):
     template: str | None  # what it starts from when nobody says
     timeout_s: int
 
-    async def create(self, wish: SandboxSpec) -> str:
+    async def create(self, spec: SandboxSpec) -> str:
         """Make a sandbox and return its id. The same session never gets two: the second call returns the first's."""
 
     async def connect(self, sandbox_id: str, timeout_s: int) -> Box:
@@ -94,7 +103,7 @@ class SessionStore(Protocol):
         self,
         *,
         user_id: str | None = None,
-        statuses: Collection[Status] | None = None,
+        statuses: Collection[SessionStatus] | None = None,
         limit: int | None = None,
         after: tuple[datetime, str] | None = None,
     ) -> Sequence[Session]:
@@ -118,7 +127,7 @@ class EventStore(Protocol):
         session_id: str | None = None,
         types: Collection[EventType] | None = None,
     ) -> Sequence[Event]:
-        """Events behind the cursor, in order."""
+        """Events after the cursor, in order."""
 
     async def purge(self, before: datetime) -> int: ...
 
@@ -134,16 +143,16 @@ class DeliveryStore(Protocol):
 
 
 class KeyStore(Protocol):
-    async def add(self, key: Key) -> None: ...
+    async def add(self, key: UserKey) -> None: ...
 
-    async def by_digest(self, digest: str) -> Key | None: ...
+    async def by_digest(self, digest: str) -> UserKey | None: ...
 
-    async def keys(self) -> Sequence[Key]: ...
+    async def keys(self) -> Sequence[UserKey]: ...
 
     async def revoke(self, key: str, at: datetime) -> bool: ...
 
 
-class Post(Protocol):
+class WebhookTransport(Protocol):
     """Carries signed messages to webhooks."""
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:

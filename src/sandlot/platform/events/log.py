@@ -1,4 +1,4 @@
-"""Events: the log that everything is told from, followed once per process and read by each reader at its own pace."""
+"""The event log: followed once per process, read by each reader at its own pace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_S = 1.0  # how soon events of another process are seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class EventFilter:
     user_id: str | None = None
     sandbox_id: str | None = None
     session_id: str | None = None
@@ -34,7 +34,7 @@ class Filter:
         )
 
 
-class Events:
+class EventLog:
     def __init__(self, store: EventStore) -> None:
         self._store = store
         self._tail: deque[Event] = deque(maxlen=TAIL)
@@ -75,7 +75,9 @@ class Events:
         self._closed = True
         self._tell()
 
-    async def read(self, cursor: int | None, chosen: Filter, keep_alive_s: float) -> AsyncIterator[Sequence[Event]]:
+    async def read(
+        self, cursor: int | None, chosen: EventFilter, keep_alive_s: float
+    ) -> AsyncIterator[Sequence[Event]]:
         """Events after `cursor` (None: from now on) as they come; an empty list when nothing came for a while.
 
         The reader's place is a number, not a queue: one that stalls costs nothing and holds nobody up.
@@ -95,7 +97,7 @@ class Events:
                 except TimeoutError:
                     yield ()
 
-    async def _page(self, place: int, chosen: Filter) -> tuple[Sequence[Event], int]:
+    async def _page(self, place: int, chosen: EventFilter) -> tuple[Sequence[Event], int]:
         """The next events and the place behind them. Places beyond the newest event move nowhere."""
         seen = self._seen
         if place >= seen:
@@ -128,6 +130,6 @@ class Events:
         news.set()
 
 
-def types_of(names: Collection[str]) -> frozenset[EventType]:
+def parse_types(names: Collection[str]) -> frozenset[EventType]:
     """Raises `ValueError`, naming what is no type."""
     return frozenset(EventType(name) for name in names)

@@ -9,12 +9,12 @@ import httpx
 
 from sandlot.platform.core.errors import Unavailable
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
-class WebhookHttp:
+class HttpWebhookTransport:
     def __init__(self) -> None:
-        self._client = httpx.AsyncClient(timeout=PATIENCE_S, follow_redirects=False, trust_env=False)
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False)
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         try:
@@ -25,7 +25,7 @@ class WebhookHttp:
         if not 200 <= status < 300:
             raise Unavailable(f"the webhook answered {status}")
 
-    async def __aenter__(self) -> WebhookHttp:
+    async def __aenter__(self) -> HttpWebhookTransport:
         return self
 
     async def __aexit__(

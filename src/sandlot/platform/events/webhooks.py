@@ -14,18 +14,18 @@ from typing import Any
 
 from sandlot.platform.core.errors import PlatformError, Unavailable
 from sandlot.platform.core.model import Delivery, Event, Webhook
-from sandlot.platform.core.ports import Clock, DeliveryStore, Post
+from sandlot.platform.core.ports import Clock, DeliveryStore, WebhookTransport
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.5
 PAGE = 100
 AT_ONCE = 8
-MOST_ATTEMPTS = 12  # with the waits below: some nine hours
+MAX_ATTEMPTS = 12  # with the waits below: some nine hours
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(hours=2)
 SIGNATURE, TIMESTAMP, DELIVERY = "X-Sandlot-Signature", "X-Sandlot-Timestamp", "X-Sandlot-Delivery"
 
 
-def shown(event: Event) -> dict[str, Any]:
+def event_json(event: Event) -> dict[str, Any]:
     """An event as others see it, here and over SSE."""
     return {
         "id": event.id,
@@ -48,13 +48,15 @@ def wait_after(attempts: int) -> timedelta:
     return timedelta(seconds=longest_s * random.uniform(0.8, 1.0))
 
 
-def routes(webhooks: Sequence[Webhook], event: Event) -> Sequence[str]:
+def webhooks_for(webhooks: Sequence[Webhook], event: Event) -> Sequence[str]:
     return [webhook.name for webhook in webhooks if webhook.wants(event)]
 
 
-class Deliverer:
-    def __init__(self, *, store: DeliveryStore, post: Post, webhooks: Sequence[Webhook], clock: Clock) -> None:
-        self._store, self._post, self._clock = store, post, clock
+class WebhookDeliverer:
+    def __init__(
+        self, *, store: DeliveryStore, transport: WebhookTransport, webhooks: Sequence[Webhook], clock: Clock
+    ) -> None:
+        self._store, self._transport, self._clock = store, transport, clock
         self._webhooks: Mapping[str, Webhook] = {webhook.name: webhook for webhook in webhooks}
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._busy: set[int] = set()
@@ -96,7 +98,7 @@ class Deliverer:
         if webhook is None:
             await self._store.give_up(delivery.id, "no such webhook in the configuration any more")
             return
-        body = json.dumps(shown(delivery.event), separators=(",", ":")).encode()
+        body = json.dumps(event_json(delivery.event), separators=(",", ":")).encode()
         timestamp = str(int(self._clock().timestamp()))
         headers = {
             "Content-Type": "application/json",
@@ -105,14 +107,14 @@ class Deliverer:
             SIGNATURE: sign(webhook.secret, timestamp, body),
         }
         try:
-            await self._post.send(webhook.url, body, headers)
+            await self._transport.send(webhook.url, body, headers)
         except Unavailable as error:
             await self._failed(delivery, str(error))
         else:
             await self._store.delivered(delivery.id)
 
     async def _failed(self, delivery: Delivery, problem: str) -> None:
-        if delivery.attempts + 1 >= MOST_ATTEMPTS:
+        if delivery.attempts + 1 >= MAX_ATTEMPTS:
             log.error("webhook %s never took event %d: %s", delivery.webhook, delivery.event.id, problem)
             await self._store.give_up(delivery.id, problem)
             return

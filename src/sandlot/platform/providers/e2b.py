@@ -36,15 +36,15 @@ from sandlot.platform.core.errors import (
     Unavailable,
 )
 from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
-from sandlot.platform.core.ports import Box, OnOutput, Running
+from sandlot.platform.core.ports import Box, OnOutput, RunningCommand
 
-SESSION_MARK, PLATFORM_MARK = "sandlot-session", "sandlot-platform"
+SESSION_METADATA, PLATFORM_METADATA = "sandlot-session", "sandlot-platform"
 CREATE_S = 120.0
 REQUEST_S = 60.0
 BOX_S = 20.0  # how long a way into a sandbox is used again without asking the provider
-MOST_BOXES = 512
+MAX_BOXES = 512
 PIECE = 256 * 1024
-MOST_WORDS = 500
+MAX_WORDS = 500
 _BUSY = frozenset({429, 502, 503, 504})
 
 
@@ -87,17 +87,17 @@ class E2BProvider:
         self._address, self._platform = address, platform
         self._boxes: dict[str, tuple[float, E2BBox]] = {}
 
-    async def create(self, wish: SandboxSpec) -> str:
+    async def create(self, spec: SandboxSpec) -> str:
         address = await self._address()
         with translated(self.name, "start a sandbox"):
             made = await AsyncSandbox.create(
-                wish.template,
-                timeout=wish.timeout_s,
-                envs=dict(wish.envs),
-                metadata={**wish.metadata, SESSION_MARK: wish.session, PLATFORM_MARK: self._platform},
+                spec.template,
+                timeout=spec.timeout_s,
+                envs=dict(spec.envs),
+                metadata={**spec.metadata, SESSION_METADATA: spec.session, PLATFORM_METADATA: self._platform},
                 # Whatever becomes of us, it does not run for ever, and nothing in it is lost.
                 lifecycle={"on_timeout": "pause", "auto_resume": True},
-                idempotency_key=wish.session.lower().replace("_", "-"),
+                idempotency_key=spec.session.lower().replace("_", "-"),
                 **address.params(CREATE_S),
             )
         self._keep(made, address)
@@ -136,22 +136,24 @@ class E2BProvider:
                 info = await AsyncSandbox.get_info(sandbox_id, **address.params())
         except SandboxGone:
             return None
-        return _found(info)
+        return _provider_sandbox(info)
 
     async def inventory(self) -> Sequence[ProviderSandbox]:
         address = await self._address()
-        query = SandboxQuery(metadata={PLATFORM_MARK: self._platform})
+        query = SandboxQuery(metadata={PLATFORM_METADATA: self._platform})
         found: list[ProviderSandbox] = []
         with translated(self.name, "list sandboxes"):
             pages = AsyncSandbox.list(query=query, limit=100, **address.params())
             while pages.has_next:
                 # Looked at again here: a provider that filters nothing must not make us end what is somebody else's.
-                page = [info for info in await pages.next_items() if info.metadata.get(PLATFORM_MARK) == self._platform]
-                found += [_found(info) for info in page]
+                page = [
+                    info for info in await pages.next_items() if info.metadata.get(PLATFORM_METADATA) == self._platform
+                ]
+                found += [_provider_sandbox(info) for info in page]
         return found
 
     def _keep(self, sandbox: AsyncSandbox, address: Address) -> E2BBox:
-        if len(self._boxes) >= MOST_BOXES:
+        if len(self._boxes) >= MAX_BOXES:
             self._boxes.clear()
         box = E2BBox(self.name, sandbox, address.public_scheme, lambda: self._boxes.pop(sandbox.sandbox_id, None))
         self._boxes[sandbox.sandbox_id] = (time.monotonic(), box)
@@ -166,7 +168,7 @@ class E2BBox:
 
     async def start(
         self, command: str, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_output: OnOutput
-    ) -> Running:
+    ) -> RunningCommand:
         async def stdout(text: str) -> None:
             await on_output("stdout", text)
 
@@ -185,7 +187,7 @@ class E2BBox:
                 timeout=0,
                 retain_output=False,
             )
-        return _Handle(self, handle)
+        return _E2BCommand(self, handle)
 
     async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
         with self._acting("write a file"):
@@ -218,7 +220,7 @@ class E2BBox:
             raise
 
 
-class _Handle:
+class _E2BCommand:
     def __init__(self, box: E2BBox, handle: Any) -> None:
         self._box, self._handle = box, handle
         self.pid: int = handle.pid
@@ -236,10 +238,10 @@ class _Handle:
             await self._handle.kill()
 
 
-def _found(info: Any) -> ProviderSandbox:
+def _provider_sandbox(info: Any) -> ProviderSandbox:
     return ProviderSandbox(
         id=info.sandbox_id,
-        session=info.metadata.get(SESSION_MARK, ""),
+        session=info.metadata.get(SESSION_METADATA, ""),
         is_paused=info.state == SandboxState.PAUSED,
     )
 
@@ -263,7 +265,7 @@ def _is_foreign(error: Exception) -> bool:
 
 
 def _translate(error: Exception, provider: str, doing: str, inside: bool) -> PlatformError:
-    words = str(error)[:MOST_WORDS]
+    words = str(error)[:MAX_WORDS]
     if isinstance(error, (SandboxNotFoundException, SandboxNotRunningException)):
         return SandboxGone(f"could not {doing}: provider {provider!r} has this sandbox no more, or paused it")
     if isinstance(error, FileNotFoundException):

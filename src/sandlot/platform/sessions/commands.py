@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandlot.platform.core.errors import PlatformError, Unavailable
-from sandlot.platform.core.model import EventType, Outcome, Session
-from sandlot.platform.core.ports import Channel, OnOutput, Running
-from sandlot.platform.sessions.service import Sessions, Target, Use
+from sandlot.platform.core.model import CommandOutcome, EventType, Session
+from sandlot.platform.core.ports import Channel, OnOutput, RunningCommand
+from sandlot.platform.sessions.service import SandboxHandle, Sessions, SessionTarget
 from sandlot.platform.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
-MOST_OUTPUT = 4 << 20  # characters that a foreground command may answer with
-MOST_LOGGED = 1 << 20  # characters of a command's output that go into the event log
+MAX_OUTPUT = 4 << 20  # characters that a foreground command may answer with
+MAX_LOGGED = 1 << 20  # characters of a command's output that go into the event log
 BATCH_CHARS, BATCH_S = 16 * 1024, 0.2
-MOST_SHOWN = 2000  # characters of a command in its events
+MAX_SHOWN = 2000  # characters of a command in its events
 TIMED_OUT = 124  # what `timeout` in a shell says
 PENDING = 64  # pieces of output that a stream holds for a slow reader
 
@@ -36,24 +36,24 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class CommandStarted:
     command_id: str
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CommandOutput:
     channel: Channel
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnded:
     exit_code: int
     timed_out: bool
 
 
-Happening = Started | Piece | Ended
+CommandEvent = CommandStarted | CommandOutput | CommandEnded
 
 
 class Commands:
@@ -61,48 +61,48 @@ class Commands:
         self._sessions, self._state = sessions, state
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, target: Target, command: Command) -> Outcome:
+    async def run(self, target: SessionTarget, command: Command) -> CommandOutcome:
         """To its end. What a command says and how it fails is a result."""
-        async with self._sessions.using(target) as use:
-            kept = _Kept()
-            follower = _Follower(self._state, use.session, command, kept.take)
-            running = await follower.start(use)
+        async with self._sessions.using(target) as handle:
+            kept = _OutputBuffer()
+            follower = _CommandFollower(self._state, handle.session, command, kept.take)
+            running = await follower.start(handle)
             exit_code, timed_out = await follower.end(running, command.timeout_s)
             return kept.outcome(exit_code, timed_out)
 
-    async def background(self, target: Target, command: Command) -> Started:
-        """Started, and left alone. It does not keep the sandbox from being paused when nobody uses it."""
-        async with self._sessions.using(target) as use:
-            follower = _Follower(self._state, use.session, command, None)
-            running = await follower.start(use)
+    async def background(self, target: SessionTarget, command: Command) -> CommandStarted:
+        """Start it and return at once. It does not keep the sandbox from being paused when nobody uses it."""
+        async with self._sessions.using(target) as handle:
+            follower = _CommandFollower(self._state, handle.session, command, None)
+            running = await follower.start(handle)
         self._own(follower.end(running, None))
-        return Started(follower.id, running.pid)
+        return CommandStarted(follower.id, running.pid)
 
-    async def stream(self, target: Target, command: Command) -> AsyncGenerator[Happening]:
+    async def stream(self, target: SessionTarget, command: Command) -> AsyncGenerator[CommandEvent]:
         """As it happens. Who leaves early does not end the command; its events tell the rest."""
-        pieces: asyncio.Queue[Happening | PlatformError] = asyncio.Queue(PENDING)
+        pieces: asyncio.Queue[CommandEvent | PlatformError] = asyncio.Queue(PENDING)
         gone, begun = asyncio.Event(), asyncio.Event()
 
-        async def pass_on(happening: Happening | PlatformError) -> None:
+        async def pass_on(event: CommandEvent | PlatformError) -> None:
             if not gone.is_set():
-                put, left = asyncio.ensure_future(pieces.put(happening)), asyncio.ensure_future(gone.wait())
+                put, left = asyncio.ensure_future(pieces.put(event)), asyncio.ensure_future(gone.wait())
                 await asyncio.wait((put, left), return_when=asyncio.FIRST_COMPLETED)
                 for waiting in (put, left):
                     waiting.cancel()
 
         async def take(channel: Channel, text: str) -> None:
             await begun.wait()  # a quick command speaks before we know that it has started
-            await pass_on(Piece(channel, text))
+            await pass_on(CommandOutput(channel, text))
 
         async def follow() -> None:
             try:
-                async with self._sessions.using(target) as use:
-                    follower = _Follower(self._state, use.session, command, take)
-                    running = await follower.start(use)
-                    await pass_on(Started(follower.id, running.pid))
+                async with self._sessions.using(target) as handle:
+                    follower = _CommandFollower(self._state, handle.session, command, take)
+                    running = await follower.start(handle)
+                    await pass_on(CommandStarted(follower.id, running.pid))
                     begun.set()
                     exit_code, timed_out = await follower.end(running, command.timeout_s)
-                    await pass_on(Ended(exit_code, timed_out))
+                    await pass_on(CommandEnded(exit_code, timed_out))
             except PlatformError as error:
                 await pass_on(error)
             except asyncio.CancelledError:
@@ -113,11 +113,11 @@ class Commands:
         self._own(follow())
         try:
             while True:
-                happening = await pieces.get()
-                if isinstance(happening, PlatformError):
-                    raise happening
-                yield happening
-                if isinstance(happening, Ended):
+                event = await pieces.get()
+                if isinstance(event, PlatformError):
+                    raise event
+                yield event
+                if isinstance(event, CommandEnded):
                     return
         finally:
             gone.set()
@@ -138,7 +138,7 @@ class Commands:
         task.add_done_callback(self._tasks.discard)
 
 
-class _Kept:
+class _OutputBuffer:
     """Output as the caller gets it back: the beginning, up to a limit."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class _Kept:
         self._truncated = False
 
     async def take(self, channel: Channel, text: str) -> None:
-        room = MOST_OUTPUT - self._size
+        room = MAX_OUTPUT - self._size
         if len(text) > room:
             self._truncated = True
             text = text[:room]
@@ -155,8 +155,8 @@ class _Kept:
             self._pieces.append((channel, text))
             self._size += len(text)
 
-    def outcome(self, exit_code: int, timed_out: bool) -> Outcome:
-        return Outcome(
+    def outcome(self, exit_code: int, timed_out: bool) -> CommandOutcome:
+        return CommandOutcome(
             output="".join(text for _, text in self._pieces),
             stdout="".join(text for channel, text in self._pieces if channel == "stdout"),
             stderr="".join(text for channel, text in self._pieces if channel == "stderr"),
@@ -166,7 +166,7 @@ class _Kept:
         )
 
 
-class _Follower:
+class _CommandFollower:
     """One command, from its start to its end, told in events. Output is logged in batches: a chatty command is not a flood of rows."""
 
     def __init__(self, state: SessionState, session: Session, command: Command, taker: OnOutput | None) -> None:
@@ -178,20 +178,20 @@ class _Follower:
         self._turn = asyncio.Lock()  # batches reach the log in their order
         self._later: asyncio.Task[None] | None = None
 
-    async def start(self, use: Use) -> Running:
-        running = await use.box.start(
+    async def start(self, handle: SandboxHandle) -> RunningCommand:
+        running = await handle.box.start(
             self._command.command,
             cwd=self._command.cwd,
             envs=self._command.envs,
             user=self._command.user,
             on_output=self._output,
         )
-        shown = self._command.command[:MOST_SHOWN]
+        shown = self._command.command[:MAX_SHOWN]
         await self._log(EventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=self._command.cwd)
         self._told.set()
         return running
 
-    async def end(self, running: Running, timeout_s: float | None) -> tuple[int, bool]:
+    async def end(self, running: RunningCommand, timeout_s: float | None) -> tuple[int, bool]:
         """Its exit code, and whether it was ended for taking too long."""
         began, timed_out = time.monotonic(), False
         waiting = asyncio.ensure_future(running.wait())
@@ -223,7 +223,7 @@ class _Follower:
     async def _output(self, channel: Channel, text: str) -> None:
         if self._taker is not None:
             await self._taker(channel, text)
-        room = MOST_LOGGED - self._logged - self._batched
+        room = MAX_LOGGED - self._logged - self._batched
         if room <= 0:
             return
         self._batch.append((channel, text[:room]))
@@ -262,7 +262,7 @@ class _Follower:
     async def _append(self, joined: list[tuple[Channel, str]]) -> None:
         if not joined:
             return
-        cut = True if self._logged >= MOST_LOGGED else None
+        cut = True if self._logged >= MAX_LOGGED else None
         events = [
             self._state.event(
                 self._session, EventType.COMMAND_OUTPUT, command_id=self.id, channel=channel, text=_clean(text), cut=cut

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sandlot.platform.core.errors import Conflict, PlatformError
-from sandlot.platform.core.model import LIVING, EventType, ProviderSandbox, Session, Status
-from sandlot.platform.providers.health import Providers
+from sandlot.platform.core.model import LIVE, EventType, ProviderSandbox, Session, SessionStatus
+from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 30.0
-_SETTLED = frozenset({Status.RUNNING, Status.PAUSED})
-_BETWEEN = frozenset({Status.STARTING, Status.RESUMING, Status.PAUSING})
+_STABLE = frozenset({SessionStatus.RUNNING, SessionStatus.PAUSED})
+_TRANSITIONAL = frozenset({SessionStatus.STARTING, SessionStatus.RESUMING, SessionStatus.PAUSING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ def drift(sessions: Sequence[Session], found: Sequence[ProviderSandbox]) -> Drif
     living = {session.id: session for session in sessions}
     by_id = {one.id: one for one in found}
     strays = [one for one in found if not _owns(living.get(one.session), one)]
-    settled = [session for session in sessions if session.status in _SETTLED]
+    settled = [session for session in sessions if session.status in _STABLE]
     missing = [session for session in settled if session.provider_sandbox_id not in by_id]
     moved = [
         (session, one)
         for session in settled
         if (one := by_id.get(session.provider_sandbox_id or "")) is not None
-        and one.is_paused != (session.status is Status.PAUSED)
+        and one.is_paused != (session.status is SessionStatus.PAUSED)
     ]
     return Drift(strays=strays, missing=missing, moved=moved)
 
@@ -51,32 +51,33 @@ def _owns(session: Session | None, one: ProviderSandbox) -> bool:
     if session is None:
         return False
     return session.provider_sandbox_id == one.id or (
-        session.provider_sandbox_id is None and session.status in (Status.STARTING, Status.QUEUED, Status.DELETING)
+        session.provider_sandbox_id is None
+        and session.status in (SessionStatus.STARTING, SessionStatus.QUEUED, SessionStatus.DELETING)
     )
 
 
 class SessionReconciler:
-    def __init__(self, *, state: SessionState, sessions: Sessions, queue: Queue, providers: Providers) -> None:
+    def __init__(self, *, state: SessionState, sessions: Sessions, queue: Queue, providers: ProviderRegistry) -> None:
         self._state, self._sessions, self._queue, self._providers = state, sessions, queue, providers
         self._unfinished: set[str] = set()  # providers that an earlier run's work was not compared with yet
-        self._left: set[tuple[str, int]] = set()  # sessions that run left between two states, as they were
+        self._interrupted: set[tuple[str, int]] = set()  # sessions that run left between two states, as they were
 
     async def at_start(self) -> None:
         """What an earlier run left between two states is decided, provider by provider, as soon as each answers."""
         self._unfinished = set(self._providers.all)
-        between = await self._state.store.query(statuses=_BETWEEN)
-        self._left = {(session.id, session.revision) for session in between}
-        await self.look()
+        between = await self._state.store.query(statuses=_TRANSITIONAL)
+        self._interrupted = {(session.id, session.revision) for session in between}
+        await self.reconcile()
 
     async def run(self, interval_s: float = INTERVAL_S) -> None:
         while True:
             await asyncio.sleep(1.0 if self._unfinished else interval_s)
             try:
-                await self.look()
+                await self.reconcile()
             except PlatformError as error:
                 log.error("could not compare the state with the providers: %s", error)
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         for name in self._providers.all:
             try:
                 await self._compare(name)
@@ -87,39 +88,39 @@ class SessionReconciler:
         # Rows after machines: whatever is in the list already had its row when the list was made.
         async with self._providers.calling(name) as provider:
             found = await provider.inventory()
-        rows = [row for row in await self._state.store.query(statuses=LIVING) if row.provider == name]
+        rows = [row for row in await self._state.store.query(statuses=LIVE) if row.provider == name]
         if name in self._unfinished:
             await self._finish_moves(rows, {one.session: one for one in found})
             self._unfinished.discard(name)
-            rows = [row for row in await self._state.store.query(statuses=LIVING) if row.provider == name]
+            rows = [row for row in await self._state.store.query(statuses=LIVE) if row.provider == name]
         difference = drift(rows, found)
         for one in difference.strays:
             await self._remove(name, one)
         for session in difference.missing:
             await self._confirm_missing(session)
         for session, one in difference.moved:
-            await self._follow(session, one)
+            await self._adopt_provider_state(session, one)
         await self._finish_deletions(rows, {one.session: one for one in found})
 
     async def _finish_moves(self, rows: Sequence[Session], found: Mapping[str, ProviderSandbox]) -> None:
         for session in rows:
-            if (session.id, session.revision) in self._left:
+            if (session.id, session.revision) in self._interrupted:
                 with contextlib.suppress(Conflict):
-                    await self._settle(session, found.get(session.id))
-        self._queue.kick()
+                    await self._resolve(session, found.get(session.id))
+        self._queue.notify()
 
-    async def _settle(self, session: Session, one: ProviderSandbox | None) -> None:
+    async def _resolve(self, session: Session, one: ProviderSandbox | None) -> None:
         now = self._state.clock()
         if one is None and session.provider_sandbox_id is None:
             log.warning("sandbox %s was being started when the platform stopped; it starts again", session.id)
-            await self._state.move(session, Status.QUEUED)
+            await self._state.move(session, SessionStatus.QUEUED)
         elif one is None:
-            await self._sessions.lost(session, f"provider {session.provider!r} has this sandbox no more")
-        elif session.status is Status.STARTING:
+            await self._sessions.mark_lost(session, f"provider {session.provider!r} has this sandbox no more")
+        elif session.status is SessionStatus.STARTING:
             log.warning("sandbox %s was made as the platform stopped; adopted", session.id)
             await self._state.move(
                 session,
-                Status.RUNNING,
+                SessionStatus.RUNNING,
                 self._state.event(session, EventType.READY),
                 provider_sandbox_id=one.id,
                 envs={},
@@ -149,9 +150,9 @@ class SessionReconciler:
             found = await provider.find(session.provider_sandbox_id)
         if found is None:
             log.warning("sandbox %s is gone from provider %s", session.id, session.provider)
-            await self._sessions.lost(session, f"provider {session.provider!r} has this sandbox no more")
+            await self._sessions.mark_lost(session, f"provider {session.provider!r} has this sandbox no more")
 
-    async def _follow(self, session: Session, one: ProviderSandbox) -> None:
+    async def _adopt_provider_state(self, session: Session, one: ProviderSandbox) -> None:
         if self._sessions.is_in_use(session.id):
             return
         async with self._providers.calling(session.provider) as provider:
@@ -163,16 +164,16 @@ class SessionReconciler:
         if to is session.status:
             return
         log.info("sandbox %s became %s at provider %s", session.id, to, session.provider)
-        changes = {} if to is Status.PAUSED else {"last_used_at": self._state.clock()}
+        changes = {} if to is SessionStatus.PAUSED else {"last_used_at": self._state.clock()}
         with contextlib.suppress(Conflict):
             event = self._state.event(session, kind, reason="at the provider")
             await self._state.move(session, to, event, **changes)
-        self._queue.kick()
+        self._queue.notify()
 
     async def _finish_deletions(self, rows: Sequence[Session], found: Mapping[str, ProviderSandbox]) -> None:
         """Deleted while it was being started, by a run that ended before it could clean up."""
         for session in rows:
-            waiting = session.status is Status.DELETING and session.provider_sandbox_id is None
+            waiting = session.status is SessionStatus.DELETING and session.provider_sandbox_id is None
             if not waiting or self._queue.is_launching(session.id):
                 continue
             if one := found.get(session.id):
@@ -181,8 +182,8 @@ class SessionReconciler:
                     await provider.kill(one.id)
             with contextlib.suppress(Conflict):
                 gone = self._state.event(session, EventType.DELETED, reason="deleted by its user")
-                await self._state.move(session, Status.DELETED, gone)
+                await self._state.move(session, SessionStatus.DELETED, gone)
 
 
-def _state_of(one: ProviderSandbox) -> tuple[Status, EventType]:
-    return (Status.PAUSED, EventType.PAUSED) if one.is_paused else (Status.RUNNING, EventType.RESUMED)
+def _state_of(one: ProviderSandbox) -> tuple[SessionStatus, EventType]:
+    return (SessionStatus.PAUSED, EventType.PAUSED) if one.is_paused else (SessionStatus.RUNNING, EventType.RESUMED)

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from sandlot.platform.core.errors import Conflict
-from sandlot.platform.core.model import MOVES, OVER, Event, EventType, Session, Status
+from sandlot.platform.core.model import MOVES, TERMINAL, Event, EventType, Session, SessionStatus
 from sandlot.platform.core.ports import Clock, SessionStore
-from sandlot.platform.events.log import Events
+from sandlot.platform.events.log import EventLog
 
 POLL_S = 2.0  # how soon changes by another process are seen
 
 
 class SessionState:
-    def __init__(self, *, store: SessionStore, events: Events, clock: Clock) -> None:
+    def __init__(self, *, store: SessionStore, events: EventLog, clock: Clock) -> None:
         self.store, self.events, self.clock = store, events, clock
         self._watched: dict[str, asyncio.Event] = {}
 
@@ -25,11 +25,11 @@ class SessionState:
         await self.store.add(session, self.event(session, EventType.CREATED, template_id=session.template_id))
         self.events.changed()
 
-    async def move(self, old: Session, to: Status, *events: Event, **changes: Any) -> Session:
+    async def move(self, old: Session, to: SessionStatus, *events: Event, **changes: Any) -> Session:
         """Raises `Conflict` if this move is not allowed, or somebody else was faster."""
         if to not in MOVES[old.status]:
             raise Conflict(f"sandbox {old.id!r} is {old.status.value}, so it cannot become {to.value}")
-        if to in OVER:
+        if to in TERMINAL:
             changes = {"ended_at": self.clock(), "envs": {}, **changes}
         return await self._swap(old, replace(old, status=to, **changes), *events)
 

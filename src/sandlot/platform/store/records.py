@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
-from sandlot.platform.core.model import Event, EventType, Key, Scope, Session, Status
+from sandlot.platform.core.model import Event, EventType, Scope, Session, SessionStatus, UserKey
 
 Row = Mapping[Any, Any]
 
@@ -21,7 +21,7 @@ def session(row: Row) -> Session:
     return Session(
         **{
             **known,
-            "status": Status(row["status"]),
+            "status": SessionStatus(row["status"]),
             "envs": MappingProxyType(dict(row["envs"])),
             "metadata": MappingProxyType(dict(row["metadata"])),
         }
@@ -49,10 +49,10 @@ def event_row(record: Event) -> dict[str, Any]:
     return values
 
 
-def key(row: Row) -> Key:
-    known = {field.name: row[field.name] for field in fields(Key)}
-    return Key(**{**known, "scopes": frozenset(Scope(scope) for scope in row["scopes"])})
+def key(row: Row) -> UserKey:
+    known = {field.name: row[field.name] for field in fields(UserKey)}
+    return UserKey(**{**known, "scopes": frozenset(Scope(scope) for scope in row["scopes"])})
 
 
-def key_row(record: Key) -> dict[str, Any]:
+def key_row(record: UserKey) -> dict[str, Any]:
     return {**_values(record), "scopes": sorted(scope.value for scope in record.scopes)}

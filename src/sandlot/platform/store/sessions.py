@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
 
 from sandlot.platform.core.errors import Conflict
-from sandlot.platform.core.model import OVER, Event, Session, Status
+from sandlot.platform.core.model import TERMINAL, Event, Session, SessionStatus
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.events import Route, append
@@ -52,7 +52,7 @@ class SqlSessions:
         self,
         *,
         user_id: str | None = None,
-        statuses: Collection[Status] | None = None,
+        statuses: Collection[SessionStatus] | None = None,
         limit: int | None = None,
         after: tuple[datetime, str] | None = None,
     ) -> Sequence[Session]:
@@ -70,7 +70,7 @@ class SqlSessions:
             return [records.session(row) for row in (await connection.execute(query.limit(limit))).mappings()]
 
     async def purge(self, ended_before: datetime) -> int:
-        over = sessions.c.status.in_(sorted(status.value for status in OVER))
+        over = sessions.c.status.in_(sorted(status.value for status in TERMINAL))
         async with self._database.write("forget old sessions") as connection:
             return (await connection.execute(delete(sessions).where(over, sessions.c.ended_at < ended_before))).rowcount
 

@@ -9,12 +9,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from sqlalchemy import Connection, text
 from tests.databases import KINDS, nothing_in
 
 from sandlot.platform.core.errors import Conflict
-from sandlot.platform.core.model import Event, EventType, Scope, Session, SessionStatus, UserKey
+from sandlot.platform.core.events import Event, EventFilter, Subject
+from sandlot.platform.core.model import Scope, Session, SessionStatus, UserKey
 from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
 from sandlot.platform.store.schema import VERSION_TABLE, metadata
 
@@ -45,15 +49,15 @@ def session(name: str = "s", **changes: object) -> Session:
     return Session(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def event(kind: EventType = EventType.CREATED, **changes: object) -> Event:
+def event(type: str = "created", **changes: object) -> Event:
     values: dict[str, object] = {
         "at": NOW,
         "user_id": "ada",
-        "sandbox_id": "sbx_s",
+        "subject": Subject("sandbox", "sbx_s"),
         "session_id": "s",
         "data": {"n": 1},
     }
-    return Event(type=kind, **{**values, **changes})  # type: ignore[arg-type]
+    return Event(type=type, **{**values, **changes})  # type: ignore[arg-type]
 
 
 async def test_migrations_lead_to_the_declared_tables_beside_anybody_elses(database: Database) -> None:
@@ -83,11 +87,11 @@ async def test_sessions_are_kept_whole_and_changed_by_one_at_a_time(database: Da
     assert await store.by_name("ada", "s") is not None and await store.by_name("bob", "s") is None
     with pytest.raises(Conflict):
         await store.add(session(id="sbx_second"), event())
-    running = await store.swap(found, replace(found, status=SessionStatus.RUNNING), event(EventType.READY))
+    running = await store.swap(found, replace(found, status=SessionStatus.RUNNING), event("ready"))
     assert running.revision == 1
     with pytest.raises(Conflict):
-        await store.swap(found, replace(found, status=SessionStatus.FAILED), event(EventType.ERROR))
-    assert [one.type for one in await SqlEvents(database).after(0, 10)] == [EventType.CREATED, EventType.READY]
+        await store.swap(found, replace(found, status=SessionStatus.FAILED), event("error"))
+    assert [one.type for one in await SqlEvents(database).after(0, 10)] == ["created", "ready"]
     await store.touch("sbx_s", NOW + timedelta(seconds=5))
     await store.swap(running, replace(running, status=SessionStatus.DELETED, ended_at=NOW))
     kept = await store.get("sbx_s")
@@ -134,12 +138,69 @@ async def test_events_keep_their_order_however_many_write(database: Database) ->
     assert await events.last_id() > ids[-1], "a number was used twice"
 
 
+async def test_events_are_about_any_subject_and_chosen_by_it(database: Database) -> None:
+    events = SqlEvents(database)
+    task = Subject("task", "task_1")
+    await events.append(event(), event("task.moved", subject=task, session_id=None), event("taskless", subject=task))
+    (moved,) = await events.after(0, 10, EventFilter(types=frozenset({"task.*"})))
+    assert (moved.subject, moved.session_id, moved.type) == (task, None, "task.moved")
+    cases = [
+        (EventFilter(subject_kind="task"), 2),
+        (EventFilter(subject_kind="sandbox", subject_id="sbx_s"), 1),
+        (EventFilter(subject_kind="sandbox", subject_id="task_1"), 0),
+        (EventFilter(types=frozenset({"created", "task.*"})), 2),
+        (EventFilter(types=frozenset({"*"})), 3),
+        (EventFilter(session_id="s"), 2),
+    ]
+    everything = await events.after(0, 10)
+    for chosen, count in cases:
+        found = await events.after(0, 10, chosen)
+        assert len(found) == count, chosen
+        assert found == [one for one in everything if chosen.matches(one)], "the tail and the table differ"
+
+
+async def test_events_of_before_there_were_subjects_are_kept_with_their_deliveries(
+    database: Database,
+) -> None:
+    """The tables as the first revision made them, with a row in each, brought to this version."""
+    async with database.write("start afresh") as connection:
+        for table in (*reversed(metadata.sorted_tables), VERSION_TABLE):
+            await connection.execute(text(f"DROP TABLE {table}"))
+        await connection.run_sync(migrate_to, database, "p0001")
+        await connection.execute(
+            text(
+                "INSERT INTO platform_events (type, at, user_id, sandbox_id, session_id, data) "
+                "VALUES ('ready', '2030-05-01 12:30:15.123456', 'ada', 'sbx_old', 'old', '{}')"
+            )
+        )
+        await connection.execute(
+            text(
+                "INSERT INTO platform_deliveries (webhook, event_id, attempts, next_at) "
+                "VALUES ('ci', 1, 0, '2030-05-01 12:30:15.123456')"
+            )
+        )
+    await database.migrate()
+    (old,) = await SqlEvents(database).after(0, 10)
+    assert (old.id, old.subject, old.session_id) == (1, Subject("sandbox", "sbx_old"), "old")
+    (due,) = await SqlDeliveries(database).due(NOW + timedelta(days=1), 10)
+    assert due.event == old
+    await SqlEvents(database).append(event())
+    assert await SqlEvents(database).last_id() == 2
+
+
+def migrate_to(connection: Connection, database: Database, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", database.tables.migrations)
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
 async def test_the_outbox_holds_what_was_not_taken_yet(database: Database) -> None:
     events, outbox = (
-        SqlEvents(database, lambda one: ["a", "b"] if one.type is EventType.READY else []),
+        SqlEvents(database, lambda one: ["a", "b"] if one.type == "ready" else []),
         SqlDeliveries(database),
     )
-    await events.append(event(), event(EventType.READY))
+    await events.append(event(), event("ready"))
     due = await outbox.due(NOW, 10)
     assert [(one.webhook, one.event.type, one.attempts) for one in due] == [("a", "ready", 0), ("b", "ready", 0)]
     await outbox.delivered(due[0].id)

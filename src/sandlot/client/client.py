@@ -79,10 +79,14 @@ class Client:
         user_id: str | None = None,
         session_id: str | None = None,
         sandbox_id: str | None = None,
+        subject: str | None = None,
         types: Collection[str] = (),
     ) -> AsyncIterator[Event]:
-        """What happens, each event once, over as many connections as it takes. `after=0`: from the beginning."""
-        named = {"user_id": user_id, "session_id": session_id, "sandbox_id": sandbox_id}
+        """What happens, each event once, over as many connections as it takes. `after=0`: from the beginning.
+
+        `subject` is `kind:id` or a kind; `types` may end in `.*`.
+        """
+        named = {"user_id": user_id, "session_id": session_id, "sandbox_id": sandbox_id, "subject": subject}
         params = {name: value for name, value in named.items() if value is not None}
         if types:
             params["type"] = ",".join(types)
@@ -102,7 +106,7 @@ class Client:
             await _check(answer)
             async for line in answer.aiter_lines():
                 if line.startswith("data: "):
-                    yield Event(**json.loads(line[6:]))
+                    yield Event.of(json.loads(line[6:]))
 
     async def post(self, route: str, body: Mapping[str, Any]) -> Any:
         given = {name: value for name, value in body.items() if value is not None}

@@ -73,10 +73,18 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
+    """`subject` is what it is about, as `kind:id`; `sandbox_id` is empty unless that is a sandbox."""
+
     id: int
     type: str
     at: str
     user_id: str
-    sandbox_id: str
-    session_id: str
-    data: Mapping[str, Any]
+    subject: str
+    sandbox_id: str = ""
+    session_id: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Event:
+        known = {name: answer[name] for name in cls.__dataclass_fields__ if name in answer and name != "subject"}
+        return cls(**known, subject=f"{answer['subject']['kind']}:{answer['subject']['id']}")

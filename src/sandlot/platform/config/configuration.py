@@ -9,10 +9,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sandlot.platform.core.errors import ConfigurationError
-from sandlot.platform.core.model import AgentSettings, EventType, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
+from sandlot.platform.core.events import check_pattern
+from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
 
 NAME = "sandlot.toml"
 DAY_S = 86400
@@ -106,7 +107,7 @@ class WebhookTable(_Table):
     url: Annotated[str, Field(pattern=r"^https?://")]
     secret_env: str | None = None
     secret_file: Path | None = None
-    types: tuple[EventType, ...] | None = None
+    types: tuple[Annotated[str, AfterValidator(check_pattern)], ...] | None = None
     users: tuple[str, ...] | None = None
 
 

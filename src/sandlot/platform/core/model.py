@@ -1,4 +1,4 @@
-"""The platform's nouns: sessions and the moves they may make, events, keys, deliveries."""
+"""The platform's nouns: sessions and the moves they may make, keys, deliveries, policies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+
+from sandlot.platform.core.events import Event, matches_type
 
 
 class SessionStatus(StrEnum):
@@ -66,32 +67,6 @@ class Session:
     def live_key(self) -> str | None:
         """One living session per user and name: unique in the store, and empty once it is over."""
         return None if self.status in TERMINAL else f"{self.user_id}\n{self.session_id}"
-
-
-class EventType(StrEnum):
-    CREATED = "created"
-    READY = "ready"
-    PAUSED = "paused"
-    RESUMED = "resumed"
-    COMMAND_STARTED = "command.started"
-    COMMAND_OUTPUT = "command.output"
-    COMMAND_ENDED = "command.ended"
-    FILE_CHANGED = "file.changed"
-    ERROR = "error"
-    DELETED = "deleted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened. `id` is its place in the log: 0 until it is stored."""
-
-    type: EventType
-    at: datetime
-    user_id: str
-    sandbox_id: str
-    session_id: str
-    data: Mapping[str, Any] = field(default_factory=dict)
-    id: int = 0
 
 
 class Scope(StrEnum):
@@ -208,13 +183,14 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Somebody outside who wants to know."""
+    """A receiver of events over HTTP. `types` are patterns, such as `ready` or `task.*`."""
 
     name: str
     url: str
     secret: str = field(repr=False)
-    types: frozenset[EventType] | None = None
+    types: frozenset[str] | None = None
     users: frozenset[str] | None = None
 
     def wants(self, event: Event) -> bool:
-        return (self.types is None or event.type in self.types) and (self.users is None or event.user_id in self.users)
+        wants_type = self.types is None or any(matches_type(pattern, event.type) for pattern in self.types)
+        return wants_type and (self.users is None or event.user_id in self.users)

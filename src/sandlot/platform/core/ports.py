@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from sandlot.platform.core.model import (
-    Delivery,
-    Event,
-    EventType,
-    ProviderSandbox,
-    SandboxSpec,
-    Session,
-    SessionStatus,
-    UserKey,
-)
+from sandlot.platform.core.events import Event, EventFilter
+from sandlot.platform.core.model import Delivery, ProviderSandbox, SandboxSpec, Session, SessionStatus, UserKey
 
 Clock = Callable[[], datetime]
 Channel = Literal["stdout", "stderr"]
@@ -84,17 +76,36 @@ class Provider(Protocol):
         """Every sandbox that carries this platform's mark, running or paused."""
 
 
-class SessionStore(Protocol):
-    async def add(self, session: Session, *events: Event) -> None:
-        """Raises `Conflict` if the user has a living session of that name."""
+class Aggregate(Protocol):
+    """A frozen record that is changed as a whole, by one writer at a time: its revision counts the changes."""
 
-    async def get(self, session: str) -> Session | None: ...
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def revision(self) -> int: ...
+
+
+Record = TypeVar("Record", bound=Aggregate)
+
+
+class AggregateStore(Protocol[Record]):
+    """Records of one kind. A change and the events about it are one transaction."""
+
+    async def add(self, record: Record, *events: Event) -> None:
+        """Raises `Conflict` if there is one like it already."""
+
+    async def get(self, id: str) -> Record | None: ...
+
+    async def swap(self, old: Record, new: Record, *events: Event) -> Record:
+        """Replace `old` by `new` if nobody changed it meanwhile, and log the events. Raises `Conflict`."""
+
+
+class SessionStore(AggregateStore[Session], Protocol):
     async def by_name(self, user_id: str, session_id: str) -> Session | None:
-        """The living one."""
-
-    async def swap(self, old: Session, new: Session, *events: Event) -> Session:
-        """Change it and log it in one go, if nobody else changed it. Raises `Conflict`."""
+        """The live one."""
 
     async def touch(self, session: str, at: datetime) -> None:
         """It was used. Leaves the revision alone."""
@@ -112,22 +123,16 @@ class SessionStore(Protocol):
     async def purge(self, ended_before: datetime) -> int: ...
 
 
+EVERYTHING = EventFilter()
+
+
 class EventStore(Protocol):
     async def append(self, *events: Event) -> None: ...
 
     async def last_id(self) -> int: ...
 
-    async def after(
-        self,
-        cursor: int,
-        limit: int,
-        *,
-        user_id: str | None = None,
-        sandbox_id: str | None = None,
-        session_id: str | None = None,
-        types: Collection[EventType] | None = None,
-    ) -> Sequence[Event]:
-        """Events after the cursor, in order."""
+    async def after(self, cursor: int, limit: int, chosen: EventFilter = EVERYTHING) -> Sequence[Event]:
+        """The chosen events after the cursor, in order."""
 
     async def purge(self, before: datetime) -> int: ...
 

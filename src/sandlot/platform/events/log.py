@@ -5,33 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from sandlot.platform.core.errors import Unavailable
-from sandlot.platform.core.model import Event, EventType
+from sandlot.platform.core.events import Event, EventFilter
 from sandlot.platform.core.ports import EventStore
 
 PAGE = 500
 TAIL = 2000  # newest events kept in memory: readers that keep up never touch the database
 POLL_S = 1.0  # how soon events of another process are seen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFilter:
-    user_id: str | None = None
-    sandbox_id: str | None = None
-    session_id: str | None = None
-    types: frozenset[EventType] | None = None
-
-    def matches(self, event: Event) -> bool:
-        return (
-            (self.user_id is None or event.user_id == self.user_id)
-            and (self.sandbox_id is None or event.sandbox_id == self.sandbox_id)
-            and (self.session_id is None or event.session_id == self.session_id)
-            and (self.types is None or event.type in self.types)
-        )
 
 
 class EventLog:
@@ -103,14 +86,7 @@ class EventLog:
         if place >= seen:
             return (), place
         if place < self._begin:
-            page = await self._store.after(
-                place,
-                PAGE,
-                user_id=chosen.user_id,
-                sandbox_id=chosen.sandbox_id,
-                session_id=chosen.session_id,
-                types=chosen.types,
-            )
+            page = await self._store.after(place, PAGE, chosen)
             page = [event for event in page if event.id <= seen]
             return page, page[-1].id if len(page) == PAGE else seen
         fresh = [event for event in self._tail if event.id > place and chosen.matches(event)][:PAGE]
@@ -128,8 +104,3 @@ class EventLog:
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-
-def parse_types(names: Collection[str]) -> frozenset[EventType]:
-    """Raises `ValueError`, naming what is no type."""
-    return frozenset(EventType(name) for name in names)

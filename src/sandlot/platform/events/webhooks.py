@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from sandlot.platform.core.errors import PlatformError, Unavailable
-from sandlot.platform.core.model import Delivery, Event, Webhook
+from sandlot.platform.core.events import SANDBOX, Event
+from sandlot.platform.core.model import Delivery, Webhook
 from sandlot.platform.core.ports import Clock, DeliveryStore, WebhookTransport
 
 log = logging.getLogger(__name__)
@@ -29,11 +30,12 @@ def event_json(event: Event) -> dict[str, Any]:
     """An event as others see it, here and over SSE."""
     return {
         "id": event.id,
-        "type": event.type.value,
+        "type": event.type,
         "at": event.at.isoformat(),
         "user_id": event.user_id,
-        "sandbox_id": event.sandbox_id,
-        "session_id": event.session_id,
+        "subject": {"kind": event.subject.kind, "id": event.subject.id},
+        **({"sandbox_id": event.subject.id} if event.subject.kind == SANDBOX else {}),
+        **({"session_id": event.session_id} if event.session_id is not None else {}),
         "data": dict(event.data),
     }
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandlot.platform.core.errors import PlatformError, Unavailable
-from sandlot.platform.core.model import CommandOutcome, EventType, Session
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import CommandOutcome, Session
 from sandlot.platform.core.ports import Channel, OnOutput, RunningCommand
 from sandlot.platform.sessions.service import SandboxHandle, Sessions, SessionTarget
 from sandlot.platform.sessions.state import SessionState
@@ -187,7 +188,7 @@ class _CommandFollower:
             on_output=self._output,
         )
         shown = self._command.command[:MAX_SHOWN]
-        await self._log(EventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=self._command.cwd)
+        await self._log(SandboxEventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=self._command.cwd)
         self._told.set()
         return running
 
@@ -207,7 +208,7 @@ class _CommandFollower:
             exit_code = TIMED_OUT if timed_out else await waiting
         except PlatformError as error:
             await self._flush()
-            await self._log(EventType.COMMAND_ENDED, exit_code=None, reason=str(error))
+            await self._log(SandboxEventType.COMMAND_ENDED, exit_code=None, reason=str(error))
             raise
         finally:
             waiting.cancel()
@@ -216,7 +217,7 @@ class _CommandFollower:
         await self._flush()
         seconds = round(time.monotonic() - began, 3)
         await self._log(
-            EventType.COMMAND_ENDED, exit_code=exit_code, timed_out=timed_out, pid=running.pid, seconds=seconds
+            SandboxEventType.COMMAND_ENDED, exit_code=exit_code, timed_out=timed_out, pid=running.pid, seconds=seconds
         )
         return exit_code, timed_out
 
@@ -265,7 +266,12 @@ class _CommandFollower:
         cut = True if self._logged >= MAX_LOGGED else None
         events = [
             self._state.event(
-                self._session, EventType.COMMAND_OUTPUT, command_id=self.id, channel=channel, text=_clean(text), cut=cut
+                self._session,
+                SandboxEventType.COMMAND_OUTPUT,
+                command_id=self.id,
+                channel=channel,
+                text=_clean(text),
+                cut=cut,
             )
             for channel, text in joined
         ]
@@ -274,7 +280,7 @@ class _CommandFollower:
         except PlatformError as error:  # the command is none the worse for it
             log.warning("output of %s could not be logged: %s", self.id, error)
 
-    async def _log(self, kind: EventType, **data: object) -> None:
+    async def _log(self, kind: SandboxEventType, **data: object) -> None:
         try:
             await self._state.log(self._session, kind, command_id=self.id, **data)
         except PlatformError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 
 from sandlot.platform.core.errors import TooLarge
-from sandlot.platform.core.model import EventType
+from sandlot.platform.core.events import SandboxEventType
 from sandlot.platform.sessions.service import Sessions, SessionTarget
 from sandlot.platform.sessions.state import SessionState
 
@@ -32,7 +32,7 @@ class Files:
                 await handle.box.write(path, content)
             else:
                 await handle.box.write(path, counted(content))
-            await self._state.log(handle.session, EventType.FILE_CHANGED, path=path, size=written)
+            await self._state.log(handle.session, SandboxEventType.FILE_CHANGED, path=path, size=written)
         return written
 
     async def read(self, target: SessionTarget, path: str) -> bytes:

@@ -18,7 +18,8 @@ from sandlot.platform.core.errors import (
     SandboxGone,
     Unavailable,
 )
-from sandlot.platform.core.model import ACTIVE, EventType, SandboxSpec, Session, SessionLimits, SessionStatus
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import ACTIVE, SandboxSpec, Session, SessionLimits, SessionStatus
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.state import SessionState
 
@@ -180,7 +181,7 @@ class Queue:
             await self._state.move(
                 session,
                 SessionStatus.RUNNING,
-                self._state.event(session, EventType.READY),
+                self._state.event(session, SandboxEventType.READY),
                 provider_sandbox_id=made,
                 envs={},
                 started_at=now,
@@ -198,7 +199,7 @@ class Queue:
             await provider.kill(made)
         now = await self._state.store.get(session.id)
         if now is not None and now.status is SessionStatus.DELETING:
-            await self._state.move(now, SessionStatus.DELETED, self._state.event(now, EventType.DELETED))
+            await self._state.move(now, SessionStatus.DELETED, self._state.event(now, SandboxEventType.DELETED))
 
     async def _resume(self, session: Session) -> None:
         assert session.provider_sandbox_id is not None
@@ -209,7 +210,7 @@ class Queue:
         await self._state.move(
             session,
             SessionStatus.RUNNING,
-            self._state.event(session, EventType.RESUMED),
+            self._state.event(session, SandboxEventType.RESUMED),
             expires_at=expires_at,
             last_used_at=self._state.clock(),
             queued_at=None,
@@ -228,16 +229,16 @@ class Queue:
         if session.status is SessionStatus.RESUMING:  # its state is still there; the next use tries again
             self._remember_failure(session, error)
             with contextlib.suppress(Conflict):
-                event = self._state.event(session, EventType.ERROR, message=str(error))
+                event = self._state.event(session, SandboxEventType.ERROR, message=str(error))
                 await self._state.move(session, SessionStatus.PAUSED, event, queued_at=None, problem=str(error))
             return
         await self._end(session, SessionStatus.FAILED, error)
 
     async def _end(self, session: Session, to: SessionStatus, error: PlatformError) -> None:
         self._remember_failure(session, error)
-        events = [self._state.event(session, EventType.ERROR, message=str(error))]
+        events = [self._state.event(session, SandboxEventType.ERROR, message=str(error))]
         if to is SessionStatus.DELETED:
-            events.append(self._state.event(session, EventType.DELETED, reason="lost at the provider"))
+            events.append(self._state.event(session, SandboxEventType.DELETED, reason="lost at the provider"))
         with contextlib.suppress(Conflict):
             await self._state.move(session, to, *events, problem=str(error))
 

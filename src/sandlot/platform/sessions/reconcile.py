@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sandlot.platform.core.errors import Conflict, PlatformError
-from sandlot.platform.core.model import LIVE, EventType, ProviderSandbox, Session, SessionStatus
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import LIVE, ProviderSandbox, Session, SessionStatus
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.service import Sessions
@@ -121,7 +122,7 @@ class SessionReconciler:
             await self._state.move(
                 session,
                 SessionStatus.RUNNING,
-                self._state.event(session, EventType.READY),
+                self._state.event(session, SandboxEventType.READY),
                 provider_sandbox_id=one.id,
                 envs={},
                 started_at=now,
@@ -181,9 +182,13 @@ class SessionReconciler:
                 async with self._providers.calling(session.provider) as provider:
                     await provider.kill(one.id)
             with contextlib.suppress(Conflict):
-                gone = self._state.event(session, EventType.DELETED, reason="deleted by its user")
+                gone = self._state.event(session, SandboxEventType.DELETED, reason="deleted by its user")
                 await self._state.move(session, SessionStatus.DELETED, gone)
 
 
-def _state_of(one: ProviderSandbox) -> tuple[SessionStatus, EventType]:
-    return (SessionStatus.PAUSED, EventType.PAUSED) if one.is_paused else (SessionStatus.RUNNING, EventType.RESUMED)
+def _state_of(one: ProviderSandbox) -> tuple[SessionStatus, SandboxEventType]:
+    return (
+        (SessionStatus.PAUSED, SandboxEventType.PAUSED)
+        if one.is_paused
+        else (SessionStatus.RUNNING, SandboxEventType.RESUMED)
+    )

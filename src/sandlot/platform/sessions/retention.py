@@ -10,15 +10,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sandlot.platform.core.errors import Conflict, PlatformError
-from sandlot.platform.core.model import (
-    LIVE,
-    EventType,
-    RetentionPolicy,
-    Session,
-    SessionLimits,
-    SessionStatus,
-    TimeoutAction,
-)
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import LIVE, RetentionPolicy, Session, SessionLimits, SessionStatus, TimeoutAction
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.state import SessionState
@@ -141,7 +134,7 @@ class Retention:
         return True
 
     async def _cancel(self, session: Session, reason: str) -> None:
-        told = self._state.event(session, EventType.ERROR, message=f"not started: {reason}")
+        told = self._state.event(session, SandboxEventType.ERROR, message=f"not started: {reason}")
         to = SessionStatus.PAUSED if session.provider_sandbox_id is not None else SessionStatus.FAILED
         await self._state.move(session, to, told, queued_at=None, problem=reason)
 

@@ -20,16 +20,8 @@ from sandlot.platform.core.errors import (
     SandboxGone,
     Unavailable,
 )
-from sandlot.platform.core.model import (
-    LIVE,
-    AgentSettings,
-    Caller,
-    Event,
-    EventType,
-    Session,
-    SessionLimits,
-    SessionStatus,
-)
+from sandlot.platform.core.events import Event, SandboxEventType
+from sandlot.platform.core.model import LIVE, AgentSettings, Caller, Session, SessionLimits, SessionStatus
 from sandlot.platform.core.ports import Box
 from sandlot.platform.identity.keys import acting_user, may_see
 from sandlot.platform.providers.health import ProviderRegistry
@@ -114,7 +106,7 @@ class Sessions:
             session = self._new_session(user_id, request)
             await self._check_limits(session)
             try:
-                await self._state.add(session)
+                await self._state.create(session)
             except Conflict:
                 known = await self._state.store.by_name(user_id, session.session_id)
                 if known is None or known.status is SessionStatus.DELETING:
@@ -172,7 +164,7 @@ class Sessions:
 
     async def end(self, session: Session, reason: str) -> Session:
         """Delete it, whoever asked. Raises `Conflict` if it changed meanwhile."""
-        gone = self._state.event(session, EventType.DELETED, reason=reason)
+        gone = self._state.event(session, SandboxEventType.DELETED, reason=reason)
         nothing_there = session.status is SessionStatus.QUEUED and session.provider_sandbox_id is None
         if nothing_there or session.status is SessionStatus.FAILED:
             ended = await self._state.move(session, SessionStatus.DELETED, gone)
@@ -215,19 +207,19 @@ class Sessions:
             return False
         except PlatformError as error:
             await self._state.move(
-                session, SessionStatus.RUNNING, self._state.event(session, EventType.ERROR, message=str(error))
+                session, SessionStatus.RUNNING, self._state.event(session, SandboxEventType.ERROR, message=str(error))
             )
             raise
         await self._state.move(
-            session, SessionStatus.PAUSED, self._state.event(session, EventType.PAUSED, reason=reason)
+            session, SessionStatus.PAUSED, self._state.event(session, SandboxEventType.PAUSED, reason=reason)
         )
         self._queue.notify()
         return True
 
     async def mark_lost(self, session: Session, problem: str) -> None:
         """The provider has it no more."""
-        told = self._state.event(session, EventType.ERROR, message=problem)
-        gone = self._state.event(session, EventType.DELETED, reason="lost at the provider")
+        told = self._state.event(session, SandboxEventType.ERROR, message=problem)
+        gone = self._state.event(session, SandboxEventType.DELETED, reason="lost at the provider")
         with contextlib.suppress(Conflict):
             await self._state.move(session, SessionStatus.DELETED, told, gone, problem=problem)
         self._queue.notify()
@@ -302,8 +294,8 @@ class Sessions:
             if session.provider_sandbox_id is not None:
                 await self._state.move(session, SessionStatus.PAUSED, queued_at=None)
             else:
-                gone = self._state.event(session, EventType.DELETED, reason=problem)
-                told = self._state.event(session, EventType.ERROR, message=problem)
+                gone = self._state.event(session, SandboxEventType.DELETED, reason=problem)
+                told = self._state.event(session, SandboxEventType.ERROR, message=problem)
                 await self._state.move(session, SessionStatus.DELETED, told, gone, problem=problem)
         self._providers.require(session.provider)  # raises with the time until the next attempt
         raise Unavailable(problem, 1)

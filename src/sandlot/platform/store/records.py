@@ -7,7 +7,8 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
-from sandlot.platform.core.model import Event, EventType, Scope, Session, SessionStatus, UserKey
+from sandlot.platform.core.events import Event, Subject
+from sandlot.platform.core.model import Scope, Session, SessionStatus, UserKey
 
 Row = Mapping[Any, Any]
 
@@ -39,14 +40,27 @@ def session_row(record: Session) -> dict[str, Any]:
 
 
 def event(row: Row) -> Event:
-    known = {field.name: row[field.name] for field in fields(Event)}
-    return Event(**{**known, "type": EventType(row["type"]), "data": MappingProxyType(dict(row["data"]))})
+    return Event(
+        id=row["id"],
+        type=row["type"],
+        at=row["at"],
+        user_id=row["user_id"],
+        subject=Subject(row["subject_kind"], row["subject_id"]),
+        session_id=row["session_id"],
+        data=MappingProxyType(dict(row["data"])),
+    )
 
 
 def event_row(record: Event) -> dict[str, Any]:
-    values = {**_values(record), "type": record.type.value, "data": dict(record.data)}
-    del values["id"]
-    return values
+    return {
+        "type": record.type,
+        "at": record.at,
+        "user_id": record.user_id,
+        "subject_kind": record.subject.kind,
+        "subject_id": record.subject.id,
+        "session_id": record.session_id,
+        "data": dict(record.data),
+    }
 
 
 def key(row: Row) -> UserKey:

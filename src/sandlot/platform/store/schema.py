@@ -6,7 +6,7 @@ from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, String, Tab
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0001"  # the newest migration
+REVISION = "p0002"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -67,11 +67,12 @@ events = Table(
     Column("type", String, nullable=False),
     Column("at", UtcTime, nullable=False),
     Column("user_id", String, nullable=False),
-    Column("sandbox_id", String, nullable=False),
-    Column("session_id", String, nullable=False),
+    Column("subject_kind", String, nullable=False),
+    Column("subject_id", String, nullable=False),
+    Column("session_id", String),
     Column("data", Json, nullable=False),
     Index("platform_events_user", "user_id", "id"),
-    Index("platform_events_sandbox", "sandbox_id", "id"),
+    Index("platform_events_subject", "subject_kind", "subject_id", "id"),
     Index("platform_events_at", "at"),
     sqlite_autoincrement=True,  # a number is never used twice, not even when the newest events were purged
 )

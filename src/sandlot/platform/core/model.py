@@ -133,6 +133,36 @@ class ProviderSandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoxProcess:
+    """A process that was started through the provider, as the sandbox describes it: data, not truth."""
+
+    pid: int
+    command: str  # the shell command; for a terminal, its program
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    cols: int = 80
+    rows: int = 24
+
+
+class FileChangeKind(StrEnum):
+    CREATED = "created"
+    WRITTEN = "written"
+    REMOVED = "removed"
+    RENAMED = "renamed"
+    MODE_CHANGED = "mode_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A change below a watched directory. `path` is relative to it."""
+
+    path: str
+    kind: FileChangeKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
     """How a command ended. A failing command is a result, not an error."""
 

@@ -1,4 +1,4 @@
-"""The seams of the platform: providers of sandboxes, the stores, the post, the clock."""
+"""The seams of the platform: providers of sandboxes, the stores, the transport of webhooks, the clock."""
 
 from __future__ import annotations
 
@@ -7,35 +7,72 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from sandlot.platform.core.events import Event, EventFilter
-from sandlot.platform.core.model import Delivery, ProviderSandbox, SandboxSpec, Session, SessionStatus, UserKey
+from sandlot.platform.core.model import (
+    BoxProcess,
+    Delivery,
+    FileChange,
+    ProviderSandbox,
+    SandboxSpec,
+    Session,
+    SessionStatus,
+    TerminalSize,
+    UserKey,
+)
 
 Clock = Callable[[], datetime]
 Channel = Literal["stdout", "stderr"]
 OnOutput = Callable[[Channel, str], Awaitable[None]]
+OnData = Callable[[bytes], Awaitable[None]]
+OnChange = Callable[[FileChange], Awaitable[None]]
 
 
 class RunningCommand(Protocol):
-    """A command that runs in a sandbox."""
+    """A command that runs in a sandbox, and that we follow."""
 
     pid: int
 
     async def wait(self) -> int:
-        """Its exit code. Raises `SandboxGone` or `Unavailable` if nobody will know."""
+        """Its exit code. Raises `SandboxGone` or `Unavailable` if the connection to it is lost."""
 
     async def kill(self) -> None:
         """End it; nothing happens if it has ended."""
 
+    async def detach(self) -> None:
+        """Stop following it. The command goes on."""
 
-class Box(Protocol):
-    """Acting in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
+
+class BoxCommands(Protocol):
+    """Commands in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
 
     async def start(
         self, command: str, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_output: OnOutput
     ) -> RunningCommand:
         """Start a command. `on_output` is awaited: a slow taker slows the command, and nobody else."""
 
+    async def attach(self, pid: int, on_output: OnOutput) -> RunningCommand:
+        """Follow a command that runs already. What it wrote before is not repeated.
+
+        Raises `NotFound` if it has ended. Some providers still know the exit code of one that ended a moment ago.
+        """
+
+    async def processes(self) -> Sequence[BoxProcess]:
+        """The commands and terminals that were started through the provider and still run."""
+
+
+class FileWatch(Protocol):
+    """Changes below a directory, until `stop`."""
+
+    async def wait(self) -> None:
+        """Returns after `stop`. Raises `SandboxGone` or `Unavailable` if the connection is lost."""
+
+    async def stop(self) -> None: ...
+
+
+class BoxFiles(Protocol):
+    """Files in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
+
     async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
-        """Put a file there, with the directories above it."""
+        """Write a file, with the directories above it."""
 
     async def size(self, path: str) -> int:
         """Bytes in a file. Raises `NotFound`, or `InvalidRequest` for what is no file."""
@@ -43,37 +80,86 @@ class Box(Protocol):
     def read(self, path: str) -> AsyncIterator[bytes]:
         """A file in pieces. Raises `NotFound`."""
 
+    async def watch(self, path: str, *, recursive: bool, on_change: OnChange) -> FileWatch:
+        """Report changes in a directory. Raises `NotFound`, or `InvalidRequest` for what is no directory."""
+
+
+class Terminal(Protocol):
+    """A shell with a terminal (PTY) in a sandbox."""
+
+    pid: int
+
+    async def wait(self) -> int:
+        """Its exit code. Raises `SandboxGone` or `Unavailable` if the connection to it is lost."""
+
+    async def write(self, data: bytes) -> None:
+        """Type. Raises `NotFound` if it has ended."""
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Raises `NotFound` if it has ended."""
+
+    async def kill(self) -> None:
+        """End it; nothing happens if it has ended."""
+
+    async def detach(self) -> None:
+        """Stop following it. The shell goes on."""
+
+
+class BoxTerminals(Protocol):
+    """Terminals in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
+
+    async def open(
+        self, size: TerminalSize, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_data: OnData
+    ) -> Terminal:
+        """Start a login shell. `on_data` is awaited: a slow taker slows the shell, and nobody else."""
+
+    async def attach(self, pid: int, on_data: OnData) -> Terminal:
+        """Follow a terminal that is open already. Raises `NotFound`."""
+
+
+class Box(Protocol):
+    """Acting in one sandbox."""
+
+    @property
+    def commands(self) -> BoxCommands: ...
+
+    @property
+    def files(self) -> BoxFiles: ...
+
+    @property
+    def terminals(self) -> BoxTerminals: ...
+
     def url(self, port: int) -> str:
         """Where others reach a port of it."""
 
 
 class Provider(Protocol):
-    """Getting sandboxes from one place. Everything raises `Unavailable`, `ProviderRefused`."""
+    """Creates, finds and ends sandboxes. Everything raises `Unavailable`, `ProviderRefused`."""
 
     name: str
-    template: str | None  # what it starts from when nobody says
+    template: str | None  # the default template
     timeout_s: int
 
     async def create(self, spec: SandboxSpec) -> str:
-        """Make a sandbox and return its id. The same session never gets two: the second call returns the first's."""
+        """Create a sandbox and return its id. Safe to repeat: a session that has one gets the same id again."""
 
     async def connect(self, sandbox_id: str, timeout_s: int) -> Box:
-        """A way into it; resumed if it is paused. Raises `SandboxGone`."""
+        """Connect to it; it is resumed if it is paused. Raises `SandboxGone`."""
 
     async def pause(self, sandbox_id: str) -> None:
-        """Write it down and stop it; fine if it is paused already. Raises `SandboxGone`."""
+        """Pause it to disk; nothing happens if it is paused already. Raises `SandboxGone`."""
 
     async def kill(self, sandbox_id: str) -> None:
-        """End it; fine if it has ended."""
+        """End it; nothing happens if it has ended."""
 
     async def set_timeout(self, sandbox_id: str, timeout_s: int) -> None:
         """Raises `SandboxGone`."""
 
     async def find(self, sandbox_id: str) -> ProviderSandbox | None:
-        """What it knows about this sandbox; None if it has none of that id."""
+        """The sandbox of this id, or None."""
 
     async def inventory(self) -> Sequence[ProviderSandbox]:
-        """Every sandbox that carries this platform's mark, running or paused."""
+        """Every sandbox that this platform created, running or paused."""
 
 
 class Aggregate(Protocol):
@@ -108,7 +194,7 @@ class SessionStore(AggregateStore[Session], Protocol):
         """The live one."""
 
     async def touch(self, session: str, at: datetime) -> None:
-        """It was used. Leaves the revision alone."""
+        """Note a use. Does not change the revision."""
 
     async def query(
         self,
@@ -118,7 +204,7 @@ class SessionStore(AggregateStore[Session], Protocol):
         limit: int | None = None,
         after: tuple[datetime, str] | None = None,
     ) -> Sequence[Session]:
-        """Newest first; `after` continues behind that one."""
+        """Newest first; `after` continues a page."""
 
     async def purge(self, ended_before: datetime) -> int: ...
 
@@ -158,7 +244,7 @@ class KeyStore(Protocol):
 
 
 class WebhookTransport(Protocol):
-    """Carries signed messages to webhooks."""
+    """Sends signed messages to webhooks."""
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Raises `Unavailable` unless the other side took it."""
+        """Raises `Unavailable` unless the receiver accepted it."""

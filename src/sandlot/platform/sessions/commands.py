@@ -180,7 +180,7 @@ class _CommandFollower:
         self._later: asyncio.Task[None] | None = None
 
     async def start(self, handle: SandboxHandle) -> RunningCommand:
-        running = await handle.box.start(
+        running = await handle.box.commands.start(
             self._command.command,
             cwd=self._command.cwd,
             envs=self._command.envs,

@@ -29,9 +29,9 @@ class Files:
         async with self._sessions.using(target) as handle:
             if isinstance(content, bytes):
                 written = len(content)
-                await handle.box.write(path, content)
+                await handle.box.files.write(path, content)
             else:
-                await handle.box.write(path, counted(content))
+                await handle.box.files.write(path, counted(content))
             await self._state.log(handle.session, SandboxEventType.FILE_CHANGED, path=path, size=written)
         return written
 
@@ -39,7 +39,7 @@ class Files:
         """Raises `TooLarge`, whatever size the sandbox claims it has."""
         async with self._sessions.using(target) as handle:
             content = bytearray()
-            async for piece in handle.box.read(path):
+            async for piece in handle.box.files.read(path):
                 content += piece
                 if len(content) > MAX_READ:
                     raise TooLarge(
@@ -50,7 +50,7 @@ class Files:
     async def stream(self, target: SessionTarget, path: str) -> AsyncGenerator[bytes]:
         """In pieces. The first is empty, and comes when the file is open: until then failures can still be told."""
         async with self._sessions.using(target) as handle:
-            await handle.box.size(path)
+            await handle.box.files.size(path)
             yield b""
-            async for piece in handle.box.read(path):
+            async for piece in handle.box.files.read(path):
                 yield piece

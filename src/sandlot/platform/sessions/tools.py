@@ -68,7 +68,7 @@ async def _ask(box: Box, session: Session, words: str) -> tuple[int, str]:
         if sum(map(len, said)) < MAX_WORDS:
             said.append(text[:MAX_WORDS])
 
-    running = await box.start(f"sandlot-tools {words}", cwd=None, envs={}, user=None, on_output=listen)
+    running = await box.commands.start(f"sandlot-tools {words}", cwd=None, envs={}, user=None, on_output=listen)
     try:
         exit_code = await asyncio.wait_for(running.wait(), ASK_S)
     except TimeoutError:

@@ -84,7 +84,9 @@ class ScriptedProvider:
 
     async def kill(self, sandbox_id: str) -> None:
         self._answer()
-        self.made.pop(sandbox_id, None)
+        made = self.made.pop(sandbox_id, None)
+        for process in list(made.processes.values()) if made else ():
+            process.task.cancel()
 
     async def set_timeout(self, sandbox_id: str, timeout_s: int) -> None:
         self._find(sandbox_id)
@@ -184,7 +186,10 @@ class ScriptedFollower:
         process.followers.append(self)
 
     async def wait(self) -> int:
-        return await asyncio.shield(self._process.task)
+        await asyncio.wait((self._process.task,))
+        if self._process.task.cancelled():
+            raise SandboxGone("the scripted provider has no such sandbox")
+        return self._process.task.result()
 
     async def kill(self) -> None:
         self._process.killed.set()

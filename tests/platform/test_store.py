@@ -18,8 +18,8 @@ from tests.databases import KINDS, nothing_in
 
 from sandlot.platform.core.errors import Conflict
 from sandlot.platform.core.events import Event, EventFilter, Subject
-from sandlot.platform.core.model import Scope, Session, SessionStatus, UserKey
-from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
+from sandlot.platform.core.model import BackgroundCommand, CommandStatus, Scope, Session, SessionStatus, UserKey
+from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
 from sandlot.platform.store.schema import VERSION_TABLE, metadata
 
 NOW = datetime(2030, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -210,6 +210,32 @@ async def test_the_outbox_holds_what_was_not_taken_yet(database: Database) -> No
     assert [(one.webhook, one.attempts) for one in later] == [("b", 1)]
     await outbox.give_up(later[0].id, "never")
     assert await outbox.due(NOW + timedelta(days=9), 10) == []
+
+
+async def test_background_commands_end_once_with_their_event(database: Database) -> None:
+    """The same compare-and-set as for sessions, for another kind of record."""
+    store = SqlCommands(database)
+    command = BackgroundCommand(
+        id="cmd_1",
+        user_id="ada",
+        sandbox_id="sbx_s",
+        session_id="s",
+        pid=7,
+        command="make",
+        status=CommandStatus.RUNNING,
+        started_at=NOW,
+    )
+    await store.add(command, event("command.started"))
+    assert await store.running() == await store.running("sbx_s") == [command]
+    assert await store.running("sbx_other") == []
+    ended = replace(command, status=CommandStatus.ENDED, ended_at=NOW, exit_code=-1)
+    ends = (store.swap(command, ended, event("command.ended")) for _ in range(5))
+    results = await asyncio.gather(*ends, return_exceptions=True)
+    assert sum(isinstance(result, Conflict) for result in results) == 4
+    assert [one.type for one in await SqlEvents(database).after(0, 10)] == ["command.started", "command.ended"]
+    kept = await store.get("cmd_1")
+    assert kept == replace(ended, revision=1) and await store.running() == []
+    assert await store.purge(NOW) == 0 and await store.purge(NOW + timedelta(seconds=1)) == 1
 
 
 async def test_keys_are_found_by_digest_until_they_are_revoked(database: Database) -> None:

@@ -186,11 +186,17 @@ class Sandbox:
         command: str,
         *,
         background: bool = False,
+        keep_awake: bool = False,
         cwd: str | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        options = {"cwd": cwd, "envs": dict(envs or {}), "timeout": timeout, "background": background}
+        """Run a command to its end, or start it in the background.
+
+        `keep_awake`, for the background: the sandbox is not paused for idleness while the command runs.
+        """
+        modes = {"background": background, "keep_awake": keep_awake}
+        options = {"cwd": cwd, "envs": dict(envs or {}), "timeout": timeout, **modes}
         return CommandResult.of(await self._post("run-command", command=command, **options))
 
     async def run_streamed(

@@ -20,6 +20,7 @@ from sandlot.platform.events.webhook_http import HttpWebhookTransport
 from sandlot.platform.identity.keys import Access
 from sandlot.platform.providers.e2b import Address, E2BProvider
 from sandlot.platform.providers.health import ProviderRegistry
+from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.queue import Queue
@@ -28,7 +29,7 @@ from sandlot.platform.sessions.retention import Retention
 from sandlot.platform.sessions.service import SessionDefaults, Sessions
 from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.sessions.tools import SandboxTools
-from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
+from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
 
 Locate = Callable[[], Awaitable[Address]]
 
@@ -76,8 +77,15 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         )
         reconciler = SessionReconciler(state=state, sessions=sessions, queue=queue, providers=providers)
         tools = SandboxTools(sessions=sessions, secret=secret)
+        background = BackgroundCommands(store=SqlCommands(setup.database, route), sessions=sessions, state=state)
         retention = Retention(
-            state=state, sessions=sessions, queue=queue, tools=tools, policy=config.policy, limits=config.limits
+            state=state,
+            sessions=sessions,
+            queue=queue,
+            tools=tools,
+            background=background,
+            policy=config.policy,
+            limits=config.limits,
         )
         commands = Commands(sessions=sessions, state=state)
         transport = await stack.enter_async_context(HttpWebhookTransport())
@@ -87,18 +95,19 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         async def run() -> None:
             await reconciler.at_start()
             async with asyncio.TaskGroup() as loops:
-                for loop in (events, queue, retention, reconciler, providers, deliverer):
+                for loop in (events, queue, background, retention, reconciler, providers, deliverer):
                     loops.create_task(loop.run())
 
         async def close() -> None:
             await events.close()
-            for part in (commands, queue, retention, deliverer):
+            for part in (commands, background, queue, retention, deliverer):
                 await part.close()
 
         deps = Deps(
             access=Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret),
             sessions=sessions,
             commands=commands,
+            background=background,
             files=Files(sessions=sessions, state=state),
             tools=tools,
             events=events,

@@ -28,7 +28,8 @@ async def run_command(body: RunCommand, request: Request, deps: Given, caller: W
     if body.stream:
         return await _streamed(deps, body.target(caller), command, SSE in request.headers.get("accept", ""))
     if body.background:
-        started = await deps.commands.background(body.target(caller), command)
+        start = deps.background.start if body.keep_awake else deps.commands.background
+        started = await start(body.target(caller), command)
         return CommandResult(
             output="", stdout="", stderr="", exit_code=None, command_id=started.command_id, pid=started.pid
         )

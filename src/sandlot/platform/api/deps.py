@@ -11,6 +11,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.events.log import EventLog
 from sandlot.platform.identity.keys import Access, require
+from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.service import Sessions
@@ -24,6 +25,7 @@ class Deps:
     access: Access
     sessions: Sessions
     commands: Commands
+    background: BackgroundCommands
     files: Files
     tools: SandboxTools
     events: EventLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from sandlot.platform.core.model import Caller
 from sandlot.platform.sessions.service import WAIT_S, SessionTarget
@@ -69,11 +69,18 @@ class ExposePort(SandboxBody):
 class RunCommand(SandboxBody):
     command: Annotated[str, Field(min_length=1, max_length=1 << 20, pattern=r"^[^\x00]+$")]
     background: bool = Field(False, description="Return as soon as it has started.")
+    keep_awake: bool = Field(False, description="With background: no idle pause while it runs, also after a restart.")
     stream: bool = Field(False, description="Answer with lines of JSON as it happens (SSE if you accept that).")
     cwd: Path | None = None
     envs: Pairs = Field(default_factory=dict, max_length=256)
     user: Identifier | None = Field(None, description="Who runs it in the sandbox.")
     timeout: Annotated[float, Field(gt=0, le=86400)] = Field(300.0, description="Seconds until it is ended.")
+
+    @model_validator(mode="after")
+    def _keeps_awake_in_the_background(self) -> RunCommand:
+        if self.keep_awake and (self.stream or not self.background):
+            raise ValueError("keep_awake is for background commands; others keep their sandbox awake anyway")
+        return self
 
 
 class WriteFile(SandboxBody):

@@ -174,6 +174,35 @@ class CommandOutcome:
     truncated: bool = False
 
 
+class CommandStatus(StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+COMMAND_MOVES: Mapping[CommandStatus, frozenset[CommandStatus]] = {
+    CommandStatus.RUNNING: frozenset({CommandStatus.ENDED}),
+    CommandStatus.ENDED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundCommand:
+    """A command that keeps its sandbox from idle pause while it runs; found again after a restart by its pid."""
+
+    id: str
+    user_id: str
+    sandbox_id: str
+    session_id: str
+    pid: int
+    command: str  # the beginning of it
+    status: CommandStatus
+    started_at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    problem: str | None = None  # why the exit code is not known
+    revision: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLimits:
     """How many sandboxes run at once; who comes later waits in the queue."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from sandlot.platform.core.events import Event, EventFilter
 from sandlot.platform.core.model import (
+    BackgroundCommand,
     BoxProcess,
     Delivery,
     FileChange,
@@ -205,6 +206,13 @@ class SessionStore(AggregateStore[Session], Protocol):
         after: tuple[datetime, str] | None = None,
     ) -> Sequence[Session]:
         """Newest first; `after` continues a page."""
+
+    async def purge(self, ended_before: datetime) -> int: ...
+
+
+class CommandStore(AggregateStore[BackgroundCommand], Protocol):
+    async def running(self, sandbox_id: str | None = None) -> Sequence[BackgroundCommand]:
+        """Those that have not ended, oldest first; of all sandboxes, or of one."""
 
     async def purge(self, ended_before: datetime) -> int: ...
 

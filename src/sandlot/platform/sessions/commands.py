@@ -1,11 +1,9 @@
-"""Commands in sandboxes: foreground, background and streamed; each is logged, bounded in time and in what is kept of its output."""
+"""Commands in sandboxes: to their end, in the background or streamed. Each is logged, and limited in time and output."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import secrets
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +13,11 @@ from sandlot.platform.core.errors import PlatformError, Unavailable
 from sandlot.platform.core.events import SandboxEventType
 from sandlot.platform.core.model import CommandOutcome, Session
 from sandlot.platform.core.ports import Channel, OnOutput, RunningCommand
+from sandlot.platform.sessions.command_log import MAX_SHOWN, CommandLog, new_command_id
 from sandlot.platform.sessions.service import SandboxHandle, Sessions, SessionTarget
 from sandlot.platform.sessions.state import SessionState
 
-log = logging.getLogger(__name__)
 MAX_OUTPUT = 4 << 20  # characters that a foreground command may answer with
-MAX_LOGGED = 1 << 20  # characters of a command's output that go into the event log
-BATCH_CHARS, BATCH_S = 16 * 1024, 0.2
-MAX_SHOWN = 2000  # characters of a command in its events
 TIMED_OUT = 124  # what `timeout` in a shell says
 PENDING = 64  # pieces of output that a stream holds for a slow reader
 
@@ -63,7 +58,7 @@ class Commands:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, target: SessionTarget, command: Command) -> CommandOutcome:
-        """To its end. What a command says and how it fails is a result."""
+        """Run it to its end. What a command writes and how it fails is a result."""
         async with self._sessions.using(target) as handle:
             kept = _OutputBuffer()
             follower = _CommandFollower(self._state, handle.session, command, kept.take)
@@ -72,7 +67,7 @@ class Commands:
             return kept.outcome(exit_code, timed_out)
 
     async def background(self, target: SessionTarget, command: Command) -> CommandStarted:
-        """Start it and return at once. It does not keep the sandbox from being paused when nobody uses it."""
+        """Start it and return at once. It does not keep the sandbox from idle pause; see `BackgroundCommands`."""
         async with self._sessions.using(target) as handle:
             follower = _CommandFollower(self._state, handle.session, command, None)
             running = await follower.start(handle)
@@ -80,7 +75,7 @@ class Commands:
         return CommandStarted(follower.id, running.pid)
 
     async def stream(self, target: SessionTarget, command: Command) -> AsyncGenerator[CommandEvent]:
-        """As it happens. Who leaves early does not end the command; its events tell the rest."""
+        """Yield its output as it comes. The command goes on if the reader leaves early; its events tell the rest."""
         pieces: asyncio.Queue[CommandEvent | PlatformError] = asyncio.Queue(PENDING)
         gone, begun = asyncio.Event(), asyncio.Event()
 
@@ -168,37 +163,28 @@ class _OutputBuffer:
 
 
 class _CommandFollower:
-    """One command, from its start to its end, told in events. Output is logged in batches: a chatty command is not a flood of rows."""
+    """One command, from its start to its end, told in events."""
 
     def __init__(self, state: SessionState, session: Session, command: Command, taker: OnOutput | None) -> None:
-        self.id = f"cmd_{secrets.token_hex(8)}"
-        self._state, self._session, self._command, self._taker = state, session, command, taker
-        self._batch: list[tuple[Channel, str]] = []
-        self._batched = self._logged = 0
-        self._told = asyncio.Event()  # its start is in the log, so its output may follow
-        self._turn = asyncio.Lock()  # batches reach the log in their order
-        self._later: asyncio.Task[None] | None = None
+        self._command, self._taker = command, taker
+        self._log = CommandLog(state, session, new_command_id())
+        self.id = self._log.id
 
     async def start(self, handle: SandboxHandle) -> RunningCommand:
+        command = self._command
         running = await handle.box.commands.start(
-            self._command.command,
-            cwd=self._command.cwd,
-            envs=self._command.envs,
-            user=self._command.user,
-            on_output=self._output,
+            command.command, cwd=command.cwd, envs=command.envs, user=command.user, on_output=self._output
         )
-        shown = self._command.command[:MAX_SHOWN]
-        await self._log(SandboxEventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=self._command.cwd)
-        self._told.set()
+        shown = command.command[:MAX_SHOWN]
+        await self._log.append(SandboxEventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=command.cwd)
+        self._log.open()
         return running
 
     async def end(self, running: RunningCommand, timeout_s: float | None) -> tuple[int, bool]:
-        """Its exit code, and whether it was ended for taking too long."""
+        """Its exit code, and whether it was ended because it took too long."""
         began, timed_out = time.monotonic(), False
         waiting = asyncio.ensure_future(running.wait())
-        waiting.add_done_callback(
-            lambda task: task.cancelled() or task.exception()
-        )  # seen, even if nobody waits any more
+        waiting.add_done_callback(lambda task: task.cancelled() or task.exception())  # read, even if nobody waits
         try:
             done, _ = await asyncio.wait((waiting,), timeout=timeout_s)
             if not done:
@@ -207,16 +193,19 @@ class _CommandFollower:
                 await asyncio.wait((waiting,), timeout=10)
             exit_code = TIMED_OUT if timed_out else await waiting
         except PlatformError as error:
-            await self._flush()
-            await self._log(SandboxEventType.COMMAND_ENDED, exit_code=None, reason=str(error))
+            await self._log.flush()
+            await self._log.append(SandboxEventType.COMMAND_ENDED, exit_code=None, reason=str(error))
+            raise
+        except asyncio.CancelledError:
+            waiting.cancel()
+            await running.detach()
             raise
         finally:
             waiting.cancel()
-            if self._later is not None:
-                self._later.cancel()
-        await self._flush()
+            self._log.close()
+        await self._log.flush()
         seconds = round(time.monotonic() - began, 3)
-        await self._log(
+        await self._log.append(
             SandboxEventType.COMMAND_ENDED, exit_code=exit_code, timed_out=timed_out, pid=running.pid, seconds=seconds
         )
         return exit_code, timed_out
@@ -224,68 +213,4 @@ class _CommandFollower:
     async def _output(self, channel: Channel, text: str) -> None:
         if self._taker is not None:
             await self._taker(channel, text)
-        room = MAX_LOGGED - self._logged - self._batched
-        if room <= 0:
-            return
-        self._batch.append((channel, text[:room]))
-        self._batched += min(len(text), room)
-        if self._batched >= BATCH_CHARS:
-            await self._flush()
-        elif self._later is None:
-            self._later = asyncio.create_task(self._flush_soon())
-
-    async def _flush_soon(self) -> None:
-        await asyncio.sleep(BATCH_S)
-        self._later = None
-        await self._flush()
-
-    async def _flush(self) -> None:
-        await self._told.wait()
-        async with self._turn:
-            await self._append(self._taken())
-
-    def _taken(self) -> list[tuple[Channel, str]]:
-        batch, self._batch = self._batch, []
-        self._logged += self._batched
-        self._batched = 0
-        joined: list[tuple[Channel, str]] = []
-        for channel, text in batch:
-            if joined and joined[-1][0] == channel:
-                joined[-1] = (channel, joined[-1][1] + text)
-            else:
-                joined.append((channel, text))
-        return [
-            (channel, text[at : at + BATCH_CHARS])
-            for channel, text in joined
-            for at in range(0, len(text), BATCH_CHARS)
-        ]
-
-    async def _append(self, joined: list[tuple[Channel, str]]) -> None:
-        if not joined:
-            return
-        cut = True if self._logged >= MAX_LOGGED else None
-        events = [
-            self._state.event(
-                self._session,
-                SandboxEventType.COMMAND_OUTPUT,
-                command_id=self.id,
-                channel=channel,
-                text=_clean(text),
-                cut=cut,
-            )
-            for channel, text in joined
-        ]
-        try:
-            await self._state.events.append(*events)
-        except PlatformError as error:  # the command is none the worse for it
-            log.warning("output of %s could not be logged: %s", self.id, error)
-
-    async def _log(self, kind: SandboxEventType, **data: object) -> None:
-        try:
-            await self._state.log(self._session, kind, command_id=self.id, **data)
-        except PlatformError as error:
-            log.warning("%s of %s could not be logged: %s", kind.value, self.id, error)
-
-
-def _clean(text: str) -> str:
-    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL keeps no NUL
+        await self._log.output(channel, text)

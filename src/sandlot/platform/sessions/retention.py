@@ -12,6 +12,7 @@ from enum import StrEnum
 from sandlot.platform.core.errors import Conflict, PlatformError
 from sandlot.platform.core.events import SandboxEventType
 from sandlot.platform.core.model import LIVE, RetentionPolicy, Session, SessionLimits, SessionStatus, TimeoutAction
+from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.state import SessionState
@@ -67,11 +68,12 @@ class Retention:
         sessions: Sessions,
         queue: Queue,
         tools: SandboxTools,
+        background: BackgroundCommands,
         policy: RetentionPolicy,
         limits: SessionLimits,
     ) -> None:
         self._state, self._sessions, self._queue, self._tools = state, sessions, queue, tools
-        self._policy, self._limits = policy, limits
+        self._background, self._policy, self._limits = background, policy, limits
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._purged_at: datetime | None = None
@@ -116,14 +118,21 @@ class Retention:
     async def _act(self, session: Session, what: DueAction) -> None:
         match what.act:
             case RetentionAction.PAUSE:
-                if not (what.for_idleness and await self._is_used_inside(session)):
-                    await self._sessions.pause(session, what.reason)
+                await self._pause(session, what)
             case RetentionAction.DELETE if not self._sessions.is_in_use(session.id):
                 await self._sessions.end(session, what.reason)
             case RetentionAction.FINISH if not self._queue.is_launching(session.id):
                 await self._sessions.end(session, what.reason)
             case RetentionAction.CANCEL:
                 await self._cancel(session, what.reason)
+
+    async def _pause(self, session: Session, what: DueAction) -> None:
+        if not what.for_idleness:
+            await self._sessions.pause(session, what.reason)
+        elif await self._background.keeps_awake(session.id):
+            await self._state.store.touch(session.id, self._state.clock())  # idle time begins when the command ends
+        elif not await self._is_used_inside(session):
+            await self._sessions.pause(session, what.reason, unless=self._background.keeps_awake)
 
     async def _is_used_inside(self, session: Session) -> bool:
         """Whether somebody works in it past us, through its tools; then that was its last use."""
@@ -144,4 +153,6 @@ class Retention:
             return
         self._purged_at = now
         await self._state.events.purge(now - timedelta(seconds=self._policy.keep_events_s))
-        await self._state.store.purge(now - timedelta(seconds=self._policy.keep_ended_s))
+        keep_after = now - timedelta(seconds=self._policy.keep_ended_s)
+        await self._state.store.purge(keep_after)
+        await self._background.purge(keep_after)

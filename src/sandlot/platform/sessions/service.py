@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -190,12 +190,15 @@ class Sessions:
         finally:
             self._ending.discard(session.id)
 
-    async def pause(self, session: Session, reason: str) -> bool:
-        """Pause it, unless it is in use after all. Raises `Unavailable`, `ProviderRefused`."""
+    async def pause(
+        self, session: Session, reason: str, unless: Callable[[str], Awaitable[bool]] | None = None
+    ) -> bool:
+        """Pause it, unless it is in use, or `unless` says so. Raises `Unavailable`, `ProviderRefused`."""
         if self.is_in_use(session.id):
             return False
         session = await self._state.move(session, SessionStatus.PAUSING)
-        if self.is_in_use(session.id):  # somebody came between the look and the move
+        # Asked again after the move: what began before it must count, and nothing begins after it.
+        if self.is_in_use(session.id) or (unless is not None and await unless(session.id)):
             await self._state.move(session, SessionStatus.RUNNING)
             return False
         assert session.provider_sandbox_id is not None

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sandlot.platform.core.events import Event, Subject
-from sandlot.platform.core.model import Scope, Session, SessionStatus, UserKey
+from sandlot.platform.core.model import BackgroundCommand, CommandStatus, Scope, Session, SessionStatus, UserKey
 
 Row = Mapping[Any, Any]
 
@@ -37,6 +37,15 @@ def session_row(record: Session) -> dict[str, Any]:
         "metadata": dict(record.metadata),
         "live_key": record.live_key,
     }
+
+
+def command(row: Row) -> BackgroundCommand:
+    known = {field.name: row[field.name] for field in fields(BackgroundCommand)}
+    return BackgroundCommand(**{**known, "status": CommandStatus(row["status"])})
+
+
+def command_row(record: BackgroundCommand) -> dict[str, Any]:
+    return {**_values(record), "status": record.status.value}
 
 
 def event(row: Row) -> Event:

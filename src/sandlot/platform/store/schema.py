@@ -6,7 +6,7 @@ from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, String, Tab
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0002"  # the newest migration
+REVISION = "p0003"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -58,6 +58,24 @@ sessions = Table(
     Index("platform_sessions_live", "live_key", unique=True),
     Index("platform_sessions_list", "user_id", "created_at", "id"),
     Index("platform_sessions_status", "status"),
+)
+
+commands = Table(
+    "platform_commands",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String, nullable=False),
+    Column("sandbox_id", String, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("pid", Number, nullable=False),
+    Column("command", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("ended_at", UtcTime),
+    Column("exit_code", Number),
+    Column("problem", String),
+    Column("revision", Integer, nullable=False),
+    Index("platform_commands_status", "status", "sandbox_id"),
 )
 
 events = Table(

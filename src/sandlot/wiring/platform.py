@@ -28,6 +28,7 @@ from sandlot.platform.sessions.reconcile import SessionReconciler
 from sandlot.platform.sessions.retention import Retention
 from sandlot.platform.sessions.service import SessionDefaults, Sessions
 from sandlot.platform.sessions.state import SessionState
+from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
 
@@ -109,6 +110,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             commands=commands,
             background=background,
             files=Files(sessions=sessions, state=state),
+            terminals=Terminals(sessions=sessions, state=state),
             tools=tools,
             events=events,
             version=setup.version,

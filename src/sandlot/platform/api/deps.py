@@ -15,9 +15,10 @@ from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.service import Sessions
+from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
 
-CALLER = "sandlot.caller"  # where the door leaves who is asking
+CALLER = "sandlot.caller"  # where in the scope the entry point leaves who is asking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Deps:
     commands: Commands
     background: BackgroundCommands
     files: Files
+    terminals: Terminals
     tools: SandboxTools
     events: EventLog
     version: str
@@ -39,7 +41,7 @@ def given(request: Request) -> Deps:
 
 Given = Annotated[Deps, Depends(given)]
 
-# Only for the description: the door itself looks at the key, before anything of a body is read.
+# Only for the description: the entry point checks the key before anything of a body is read.
 _key = APIKeyHeader(name="X-API-KEY", auto_error=False, description="A platform key: `./sandlot platform key create`.")
 _bearer = HTTPBearer(auto_error=False, description="The same key, for clients that send it this way.")
 

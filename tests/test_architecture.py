@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "platform/providers": {"platform/core"},
     "platform/sessions": {"platform/core", "platform/events", "platform/identity", "platform/providers"},
     "platform/store": {"platform/core", "sql"},
-    "platform/api": {"platform/core", "platform/events", "platform/identity", "platform/sessions", "server"},
+    "platform/api": {"platform/core", "platform/agents", "platform/events", "platform/identity", "platform/sessions", "server"},
     "recipes": {"data_files"},
     "server": set(),
     "sql": set(),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
+from sandlot.platform.agents.descriptions import load_agents
 from sandlot.platform.api.app import Platform
 from sandlot.platform.api.deps import Deps
 from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
@@ -113,6 +114,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             terminals=Terminals(sessions=sessions, state=state),
             tools=tools,
             events=events,
+            agents=load_agents(),
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )

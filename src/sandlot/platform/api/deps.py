@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
+from sandlot.platform.agents.descriptions import AgentDescription
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.events.log import EventLog
 from sandlot.platform.identity.keys import Access, require
@@ -31,6 +33,7 @@ class Deps:
     terminals: Terminals
     tools: SandboxTools
     events: EventLog
+    agents: Mapping[str, AgentDescription]
     version: str
     keep_alive_s: float = 15.0
 

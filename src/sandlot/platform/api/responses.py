@@ -43,6 +43,16 @@ class ToolsAccess(BaseModel):
     token: str = Field(description="For the header `Authorization: Bearer`; opens this sandbox only.")
 
 
+class AgentInfo(BaseModel):
+    id: str
+    title: str
+    program: str = Field(description="Its command in a sandbox of the template `agent`.")
+
+
+class AgentList(BaseModel):
+    agents: list[AgentInfo]
+
+
 class PortInfo(BaseModel):
     url: str
 

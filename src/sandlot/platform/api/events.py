@@ -1,4 +1,4 @@
-"""The route of events: server-sent, from any place of the log, for as long as the reader likes."""
+"""The route of events: server-sent events, from any position of the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def events(
     last_event_id: Annotated[str | None, Header()] = None,
     since: Annotated[str | None, Query(description="Like Last-Event-ID; 0 is the beginning of the log.")] = None,
 ) -> Response:
-    """What happens, as it happens. With `Last-Event-ID` it goes on behind that event, without gaps."""
+    """Events as they happen. With `Last-Event-ID` the stream continues after that event, without gaps."""
     names = [name for part in type or () for name in part.split(",") if name]
     try:
         patterns = frozenset(map(check_pattern, names)) if names else None
@@ -65,7 +65,7 @@ def _subject(subject: str | None, sandbox_id: str | None) -> tuple[str | None, s
 
 
 def _owner(caller: Caller, user_id: str | None) -> str | None:
-    """Only an admin may watch everybody."""
+    """Only an admin sees the events of all users."""
     return None if caller.is_admin and user_id is None else acting_user(caller, user_id)
 
 

@@ -1,4 +1,4 @@
-"""The routes about files: small ones in JSON, large ones carried through in pieces."""
+"""The routes about files: small ones in JSON, large ones streamed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def upload_file(request: Request, deps: Given, caller: Writer) -> FileWrit
 
 @router.post("/download-file", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
 async def download_file(body: DownloadFile, deps: Given, caller: Reader) -> Response:
-    """A file's bytes, in pieces as large as they come."""
+    """A file's bytes, streamed."""
     pieces = deps.files.stream(body.target(caller), body.path)
     await anext(pieces)  # raises while a plain failure can still be answered
     name = quote(PurePosixPath(body.path).name or "file", safe="")

@@ -1,4 +1,4 @@
-"""The routes about sandboxes as a whole: asking for one, finding it again, its time, its ports, its end."""
+"""The routes about sandboxes as a whole: create, find, timeout, ports, tools, delete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], responses=PROBLEMS)
 
 @router.post("/create", status_code=201, responses={202: {"model": responses.SandboxInfo, "description": "It waits."}})
 async def create(body: CreateSandbox, deps: Given, caller: Writer, response: Response) -> responses.SandboxInfo:
-    """Your sandbox: a new one, or the one of this `session_id`. 202 if it still waits when the time to wait is over."""
+    """Your sandbox: a new one, or the one of this `session_id`. 202 if it is still queued after `wait` seconds."""
     request = SessionRequest(
         user_id=body.user_id,
         session_id=body.session_id,
@@ -39,14 +39,14 @@ async def create(body: CreateSandbox, deps: Given, caller: Writer, response: Res
 
 @router.post("/connect", responses={202: {"model": responses.SandboxInfo, "description": "It waits."}})
 async def connect(body: SandboxBody, deps: Given, caller: Writer, response: Response) -> responses.SandboxInfo:
-    """Have it running: a paused one is resumed."""
+    """Make sure that it runs: a paused one is resumed."""
     session = await deps.sessions.connect(body.target(caller))
     return await _answer(deps, session, response)
 
 
 @router.post("/timeout")
 async def set_timeout(body: SetTimeout, deps: Given, caller: Writer) -> responses.SandboxInfo:
-    """It goes on for so many seconds from now."""
+    """Set its timeout: it runs for so many seconds from now."""
     return responses.sandbox(await deps.sessions.set_timeout(body.target(caller), body.timeout))
 
 
@@ -77,7 +77,7 @@ async def status(
     sandbox_id: Annotated[Identifier, Query()],
     user_id: Annotated[Identifier | None, Query()] = None,
 ) -> responses.SandboxInfo:
-    """How it is; asking does not wake it."""
+    """Its state. A paused sandbox stays paused."""
     session = await deps.sessions.find(SessionTarget(caller=caller, sandbox_id=sandbox_id, user_id=user_id))
     return responses.sandbox(session, await deps.sessions.queue_position(session))
 

@@ -1,4 +1,4 @@
-"""The tools that agents elsewhere get at `/mcp`: each acts in the caller's own sandbox, made when it is first needed."""
+"""The MCP tools at `/mcp`. Each acts in the caller's own sandbox, which is created at the first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sandlot.platform.sessions.commands import Command
 from sandlot.platform.sessions.service import SessionRequest, SessionTarget
 
 PATH = "/mcp"
-MAX_SHOWN = 100_000  # characters; more would only drown a model
+MAX_SHOWN = 100_000  # characters
 USER = "x-sandlot-user"  # whom an admin's key acts for
 INSTRUCTIONS = """A Linux sandbox of your own: run commands, read and write files, reach its ports. It is made when you first
 use it, keeps its files, and is paused while nobody uses it. `session` names another sandbox; leave it out for the usual one."""
@@ -29,7 +29,7 @@ Path = Annotated[str, Field(description="In the sandbox.", min_length=1, max_len
 
 
 class ToolContext:
-    """What the tools share: whose sandbox is meant, and how failures are told."""
+    """What the tools share: finding the caller's sandbox, and turning errors into tool errors."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -66,7 +66,7 @@ def build(deps: Deps) -> tuple[ASGIApp, AbstractAsyncContextManager[None]]:
         streamable_http_path=PATH,
         stateless_http=True,
         json_response=True,
-        # The caller's key is what protects this door; a browser has none to send by itself.
+        # The caller's key protects this endpoint; a browser sends none by itself.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     return app, server.session_manager.run()

@@ -27,7 +27,7 @@ class _Table(BaseModel):
 
 
 class ValueReference(_Table):
-    """A value that lies elsewhere: in a variable of the server's environment, or in a file."""
+    """A value in an environment variable of the server, or in a file."""
 
     env: str | None = None
     file: Path | None = None
@@ -131,7 +131,7 @@ class ProviderConfig(BaseModel):
 
 
 class Configuration(BaseModel):
-    """What the file says, with every reference looked up. Its text form shows no secret."""
+    """The configuration with every reference resolved. Its repr shows no secret."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -175,7 +175,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
 
 
 def variables(path: Path) -> set[str]:
-    """Names of the environment variables that the file refers to: whoever starts the server must pass them on."""
+    """The environment variables that the file refers to, for whoever starts the server."""
     found: set[str] = set()
 
     def walk(value: Any, key: str = "") -> None:
@@ -219,7 +219,7 @@ def _check_names(place: str, file: _File, providers: Mapping[str, Any], has_engi
 
 
 class _Lookup:
-    """Finds what references mean. Errors name the reference, never the value."""
+    """Resolves references. Errors name the reference, never the value."""
 
     def __init__(self, place: str, environment: Mapping[str, str]) -> None:
         self._place, self._environment = place, environment

@@ -41,9 +41,9 @@ LIVE = frozenset(SessionStatus) - TERMINAL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One user's sandbox, through all its pauses, whichever provider it lives at."""
+    """One user's sandbox over its whole life, at whichever provider."""
 
-    id: str  # what callers name it by; says nothing about the provider's id
+    id: str  # the id that callers use; not the provider's
     user_id: str
     session_id: str  # the caller's own name for it, one per user
     status: SessionStatus
@@ -54,7 +54,7 @@ class Session:
     template_id: str | None = None
     agent_type: str | None = None
     provider_sandbox_id: str | None = None
-    envs: Mapping[str, str] = field(default_factory=dict, repr=False)  # kept only until the sandbox has them
+    envs: Mapping[str, str] = field(default_factory=dict, repr=False)  # stored only until the sandbox is created
     metadata: Mapping[str, str] = field(default_factory=dict)
     queued_at: datetime | None = None
     started_at: datetime | None = None
@@ -65,7 +65,7 @@ class Session:
 
     @property
     def live_key(self) -> str | None:
-        """One living session per user and name: unique in the store, and empty once it is over."""
+        """Unique in the store: one live session per user and name. None once it has ended."""
         return None if self.status in TERMINAL else f"{self.user_id}\n{self.session_id}"
 
 
@@ -103,7 +103,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One event on its way to one webhook."""
+    """A pending delivery of one event to one webhook."""
 
     id: int
     webhook: str
@@ -114,7 +114,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a provider is asked to make."""
+    """What a provider is asked to create."""
 
     session: str
     template: str | None
@@ -125,7 +125,7 @@ class SandboxSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSandbox:
-    """A sandbox that a provider has, and that carries our mark."""
+    """A sandbox at a provider that this platform created."""
 
     id: str
     session: str
@@ -205,7 +205,7 @@ class BackgroundCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLimits:
-    """How many sandboxes run at once; who comes later waits in the queue."""
+    """How many sandboxes may run at once. Further requests wait in the queue."""
 
     running: int = 20
     running_per_user: int = 5

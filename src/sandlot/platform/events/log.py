@@ -35,15 +35,15 @@ class EventLog:
         self._appended.set()
 
     def changed(self) -> None:
-        """Something was appended by a transaction elsewhere: look soon."""
+        """Another transaction appended events: read them soon."""
         self._appended.set()
 
     async def purge(self, before: datetime) -> int:
-        """Forget old events."""
+        """Delete old events."""
         return await self._store.purge(before)
 
     async def run(self) -> None:
-        """Follow the table, for ever."""
+        """Follow the table until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._appended.wait(), POLL_S)
@@ -81,7 +81,7 @@ class EventLog:
                     yield ()
 
     async def _page(self, place: int, chosen: EventFilter) -> tuple[Sequence[Event], int]:
-        """The next events and the place behind them. Places beyond the newest event move nowhere."""
+        """The next events, and the cursor after them. A cursor at the newest event does not move."""
         seen = self._seen
         if place >= seen:
             return (), place

@@ -1,4 +1,4 @@
-"""The post: carries webhooks over HTTP, with limits on time and on what is read of the answer."""
+"""The HTTP transport of webhooks, with a timeout. Response bodies are not read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HttpWebhookTransport:
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         try:
             async with self._client.stream("POST", url, content=body, headers=dict(headers)) as answer:
-                status = answer.status_code  # the body is nobody's business, and could be of any size
+                status = answer.status_code  # the body could be of any size
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise Unavailable(f"the webhook could not be reached ({type(error).__name__})") from error
         if not 200 <= status < 300:

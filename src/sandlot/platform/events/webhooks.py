@@ -1,4 +1,4 @@
-"""Webhooks: takes events from the stored outbox to those who asked for them, signed, again and again until they have them."""
+"""Webhooks: delivers events from the outbox to receivers, signed, with retries and backoff."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIGNATURE, TIMESTAMP, DELIVERY = "X-Sandlot-Signature", "X-Sandlot-Timestamp", "
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """An event as others see it, here and over SSE."""
+    """An event as JSON, in webhooks and over SSE."""
     return {
         "id": event.id,
         "type": event.type,
@@ -41,7 +41,7 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Over the time as well: a message that somebody recorded cannot be sent again later."""
+    """Covers the timestamp too, so that a recorded message cannot be replayed later."""
     return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -73,7 +73,7 @@ class WebhookDeliverer:
                 log.error("could not look for webhooks to send: %s", error)
 
     async def deliver_due(self) -> None:
-        """Begin what is due; one that hangs holds up nobody else."""
+        """Start the deliveries that are due. A slow receiver delays no other."""
         for delivery in await self._store.due(self._clock(), PAGE):
             if delivery.id not in self._busy:
                 self._busy.add(delivery.id)
@@ -91,7 +91,7 @@ class WebhookDeliverer:
             async with self._turns:
                 await self._attempt(delivery)
         except PlatformError as error:
-            log.error("the outbox could not be kept: %s", error)
+            log.error("could not update the outbox: %s", error)
         finally:
             self._busy.discard(delivery.id)
 
@@ -117,7 +117,7 @@ class WebhookDeliverer:
 
     async def _failed(self, delivery: Delivery, problem: str) -> None:
         if delivery.attempts + 1 >= MAX_ATTEMPTS:
-            log.error("webhook %s never took event %d: %s", delivery.webhook, delivery.event.id, problem)
+            log.error("webhook %s did not accept event %d, giving up: %s", delivery.webhook, delivery.event.id, problem)
             await self._store.give_up(delivery.id, problem)
             return
         await self._store.postpone(delivery.id, self._clock() + wait_after(delivery.attempts), problem)

@@ -1,4 +1,4 @@
-"""Access: callers' keys, and whom each of them may speak for. Secrets are shown once and kept only as digests."""
+"""Keys of callers, and which users each may act for. Secrets are shown once and stored as digests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ADMIN = Caller(user_id=None, scopes=frozenset(Scope))
 
 
 class Access:
-    """`admin_secret`: a secret from elsewhere that may do everything; the engine's first key, when both run together."""
+    """`admin_secret`: an additional admin key; the engine's first key, when both run in one server."""
 
     def __init__(self, *, store: KeyStore, clock: Clock, admin_secret: Callable[[], str | None] = lambda: None) -> None:
         self._store, self._clock, self._admin_secret = store, clock, admin_secret
         self._callers: dict[str, tuple[datetime, Caller]] = {}
 
     async def create_key(self, *, name: str, user_id: str | None, scopes: Collection[Scope]) -> tuple[UserKey, str]:
-        """A new key, and its secret, which nobody can look up again."""
+        """Create a key. Its secret cannot be looked up again."""
         if not name.strip() or len(name) > MAX_NAME:
             raise InvalidRequest(f"could not create a key: its name must have 1 to {MAX_NAME} characters")
         if not user_id and Scope.ADMIN not in scopes:
@@ -56,7 +56,7 @@ class Access:
         self._callers.clear()
 
     async def authenticate(self, secret: str | None) -> Caller:
-        """Who holds this secret. Raises `Unauthorized`."""
+        """The caller with this secret. Raises `Unauthorized`."""
         if not secret:
             raise Unauthorized("no key: send it in the X-API-KEY header, or as Authorization: Bearer")
         if len(secret) > MAX_SECRET:
@@ -101,7 +101,7 @@ def acting_user(caller: Caller, user_id: str | None) -> str:
 
 
 def may_see(caller: Caller, owner: str, user_id: str | None = None) -> bool:
-    """Whether this caller may know about something of `owner`'s; `user_id` is the user it says it acts for."""
+    """Whether this caller may see what belongs to `owner`; `user_id` is the user it acts for."""
     if user_id is not None and user_id != owner:
         return False
     return caller.is_admin or caller.user_id == owner

@@ -1,4 +1,4 @@
-"""The health of providers: which of them answer, and when to ask the others again."""
+"""The providers by name, and their health: which answer, and when to ask the others again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Down:
 
 
 class ProviderRegistry:
-    """All providers by name. Calls go through `calling`, so that one that is down is told from one that says no."""
+    """All providers by name. Calls go through `calling`, which notes whether a provider is down or refuses."""
 
     def __init__(self, providers: Mapping[str, Provider], clock: Clock) -> None:
         self._providers, self._clock = dict(providers), clock
@@ -74,7 +74,7 @@ class ProviderRegistry:
             self._mark_up(name)
 
     async def run(self, interval_s: float = 1.0) -> None:
-        """Ask those that are down whether they are back, for ever."""
+        """Ask providers that are down whether they are back, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             for name, down in list(self._down.items()):

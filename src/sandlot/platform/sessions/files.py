@@ -1,4 +1,4 @@
-"""Files of sandboxes: written and read whole within a limit, or carried through in pieces."""
+"""Files of sandboxes: read and written whole within a limit, or streamed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Files:
         return written
 
     async def read(self, target: SessionTarget, path: str) -> bytes:
-        """Raises `TooLarge`, whatever size the sandbox claims it has."""
+        """Raises `TooLarge` by what is read, not by the size that the sandbox claims."""
         async with self._sessions.using(target) as handle:
             content = bytearray()
             async for piece in handle.box.files.read(path):
@@ -48,7 +48,7 @@ class Files:
             return bytes(content)
 
     async def stream(self, target: SessionTarget, path: str) -> AsyncGenerator[bytes]:
-        """In pieces. The first is empty, and comes when the file is open: until then failures can still be told."""
+        """Stream it. The first piece is empty and comes when the file is open, so errors can still be answered before it."""
         async with self._sessions.using(target) as handle:
             await handle.box.files.size(path)
             yield b""

@@ -1,4 +1,4 @@
-"""The queue: who may start or resume next, why the others wait, and the starting itself."""
+"""The queue: decides which session starts or resumes next, and starts it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
-PROVIDER_FULL_S = 2.0  # how long a provider without room is left alone
-LEASE_MARGIN_S = 60  # a provider acts by itself only when we did not
+PROVIDER_FULL_S = 2.0  # how long a full provider is not asked again
+LEASE_MARGIN_S = 60  # a provider's own timeout is later than ours by this much
 POLL_S = 1.0
 MAX_FAILURES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where a session stands in the queue. No reason: it is next."""
+    """The position of a session in the queue. Without a reason to wait, it starts next."""
 
     session: Session
     position: int
@@ -45,7 +45,7 @@ def queue_order(
     limits: SessionLimits,
     problem: Callable[[str], str | None] = lambda _: None,
 ) -> list[QueuePosition]:
-    """Everybody in their order. Fair: who has less running comes first; among equals, who came first."""
+    """The queue in order. Fair: users with fewer running sandboxes come first, then by arrival."""
     running = Counter(session.user_id for session in active)
     total, ahead = len(active), Counter[str]()
     keyed: list[tuple[int, datetime, str, Session]] = []
@@ -72,7 +72,7 @@ def _arrival(session: Session) -> tuple[datetime, str]:
 
 
 def lease_s(session: Session, now: datetime) -> int:
-    """How long a provider should keep the sandbox running if it hears no more from us."""
+    """The timeout that the provider is given: how long the sandbox runs if this platform stops."""
     left = (session.expires_at - now).total_seconds() if session.expires_at else session.timeout_s
     return max(0, int(left)) + LEASE_MARGIN_S
 
@@ -87,7 +87,7 @@ class Queue:
         providers.on_recovery.append(self.notify)
 
     def notify(self) -> None:
-        """Something changed that may let somebody in."""
+        """Something changed: look at the queue again."""
         self._work.set()
 
     def is_launching(self, session: str) -> bool:
@@ -106,7 +106,7 @@ class Queue:
         return next((position for position in await self.positions() if position.session.id == session), None)
 
     async def run(self) -> None:
-        """Let in whoever may, for ever."""
+        """Start what may start, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._work.wait(), POLL_S)
@@ -114,7 +114,7 @@ class Queue:
             try:
                 await self.dispatch()
             except Unavailable as error:
-                log.error("the queue stands still: %s", error)
+                log.error("the queue is blocked: %s", error)
                 await asyncio.sleep(POLL_S)
 
     async def dispatch(self) -> None:
@@ -122,14 +122,14 @@ class Queue:
             if position.reason is not None:
                 continue
             resuming = position.session.provider_sandbox_id is not None
-            with contextlib.suppress(Conflict):  # cancelled at this very moment
+            with contextlib.suppress(Conflict):  # cancelled at the same moment
                 claimed = await self._state.move(
                     position.session, SessionStatus.RESUMING if resuming else SessionStatus.STARTING
                 )
                 self._launch(claimed)
 
     async def close(self) -> None:
-        """What is being started stays so in the state; the next start of the platform finds it at the provider."""
+        """Stop. Starts in flight stay in their state; the next start of the platform finds them at the provider."""
         tasks = list(self._launching.values())
         for task in tasks:
             task.cancel()
@@ -154,7 +154,7 @@ class Queue:
             else:
                 await self._start(session)
         except Conflict:
-            log.info("sandbox %s changed while it was being brought up", session.id)
+            log.info("sandbox %s changed while it was starting", session.id)
         except SandboxGone as error:
             await self._lost(session, error)
         except ProviderFull as error:
@@ -190,7 +190,7 @@ class Queue:
                 queued_at=None,
                 problem=None,
             )
-        except Conflict:  # deleted while it started: it must not outlive that
+        except Conflict:  # deleted while it started: the sandbox must go, too
             await self._kill_unwanted(session, made)
             raise
 
@@ -222,7 +222,7 @@ class Queue:
             await self._state.move(session, SessionStatus.QUEUED, problem=str(error))
 
     async def _lost(self, session: Session, error: NotFound) -> None:
-        """What was paused is no more at the provider."""
+        """The provider no longer has the paused sandbox."""
         await self._end(session, SessionStatus.DELETED, error)
 
     async def _failed(self, session: Session, error: PlatformError) -> None:

@@ -1,4 +1,4 @@
-"""SessionReconciler: compares the state with what providers really have; adopts what is ours, removes what nobody knows, says so in the log."""
+"""Reconciliation: compares sessions with the sandboxes that providers have; adopts what is ours and removes strays."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _TRANSITIONAL = frozenset({SessionStatus.STARTING, SessionStatus.RESUMING, Sessi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Where the state and one provider disagree."""
+    """The differences between sessions and one provider."""
 
-    strays: Sequence[ProviderSandbox] = ()  # sandboxes that no living session owns
+    strays: Sequence[ProviderSandbox] = ()  # sandboxes that no live session owns
     missing: Sequence[Session] = ()  # sessions whose sandbox was not listed
     moved: Sequence[tuple[Session, ProviderSandbox]] = ()  # paused or resumed without us
 
 
 def drift(sessions: Sequence[Session], found: Sequence[ProviderSandbox]) -> Drift:
-    """Compare. A session that is on its way from one state to another is neither here nor there."""
-    living = {session.id: session for session in sessions}
-    by_id = {one.id: one for one in found}
-    strays = [one for one in found if not _owns(living.get(one.session), one)]
+    """Compare. Sessions in a transitional state are left alone."""
+    live = {session.id: session for session in sessions}
+    by_id = {sandbox.id: sandbox for sandbox in found}
+    strays = [sandbox for sandbox in found if not _owns(live.get(sandbox.session), sandbox)]
     settled = [session for session in sessions if session.status in _STABLE]
     missing = [session for session in settled if session.provider_sandbox_id not in by_id]
     moved = [
-        (session, one)
+        (session, sandbox)
         for session in settled
-        if (one := by_id.get(session.provider_sandbox_id or "")) is not None
-        and one.is_paused != (session.status is SessionStatus.PAUSED)
+        if (sandbox := by_id.get(session.provider_sandbox_id or "")) is not None
+        and sandbox.is_paused != (session.status is SessionStatus.PAUSED)
     ]
     return Drift(strays=strays, missing=missing, moved=moved)
 
 
-def _owns(session: Session | None, one: ProviderSandbox) -> bool:
+def _owns(session: Session | None, sandbox: ProviderSandbox) -> bool:
     if session is None:
         return False
-    return session.provider_sandbox_id == one.id or (
+    return session.provider_sandbox_id == sandbox.id or (
         session.provider_sandbox_id is None
         and session.status in (SessionStatus.STARTING, SessionStatus.QUEUED, SessionStatus.DELETING)
     )
@@ -60,11 +60,12 @@ def _owns(session: Session | None, one: ProviderSandbox) -> bool:
 class SessionReconciler:
     def __init__(self, *, state: SessionState, sessions: Sessions, queue: Queue, providers: ProviderRegistry) -> None:
         self._state, self._sessions, self._queue, self._providers = state, sessions, queue, providers
-        self._unfinished: set[str] = set()  # providers that an earlier run's work was not compared with yet
-        self._interrupted: set[tuple[str, int]] = set()  # sessions that run left between two states, as they were
+        self._unfinished: set[str] = set()  # providers whose interrupted sessions are not resolved yet
+        # Ids and revisions of sessions that an earlier run left in a transitional state.
+        self._interrupted: set[tuple[str, int]] = set()
 
     async def at_start(self) -> None:
-        """What an earlier run left between two states is decided, provider by provider, as soon as each answers."""
+        """Resolve what an earlier run left in a transitional state, for each provider as soon as it answers."""
         self._unfinished = set(self._providers.all)
         between = await self._state.store.query(statuses=_TRANSITIONAL)
         self._interrupted = {(session.id, session.revision) for session in between}
@@ -76,32 +77,32 @@ class SessionReconciler:
             try:
                 await self.reconcile()
             except PlatformError as error:
-                log.error("could not compare the state with the providers: %s", error)
+                log.error("could not compare sessions with the providers: %s", error)
 
     async def reconcile(self) -> None:
         for name in self._providers.all:
             try:
                 await self._compare(name)
             except PlatformError as error:
-                log.warning("could not compare the state with provider %s: %s", name, error)
+                log.warning("could not compare sessions with provider %s: %s", name, error)
 
     async def _compare(self, name: str) -> None:
-        # Rows after machines: whatever is in the list already had its row when the list was made.
+        # The rows are read after the list: whatever is in the list had its row already.
         async with self._providers.calling(name) as provider:
             found = await provider.inventory()
         rows = [row for row in await self._state.store.query(statuses=LIVE) if row.provider == name]
         if name in self._unfinished:
-            await self._finish_moves(rows, {one.session: one for one in found})
+            await self._finish_moves(rows, {sandbox.session: sandbox for sandbox in found})
             self._unfinished.discard(name)
             rows = [row for row in await self._state.store.query(statuses=LIVE) if row.provider == name]
         difference = drift(rows, found)
-        for one in difference.strays:
-            await self._remove(name, one)
+        for sandbox in difference.strays:
+            await self._remove(name, sandbox)
         for session in difference.missing:
             await self._confirm_missing(session)
-        for session, one in difference.moved:
-            await self._adopt_provider_state(session, one)
-        await self._finish_deletions(rows, {one.session: one for one in found})
+        for session, sandbox in difference.moved:
+            await self._adopt_provider_state(session, sandbox)
+        await self._finish_deletions(rows, {sandbox.session: sandbox for sandbox in found})
 
     async def _finish_moves(self, rows: Sequence[Session], found: Mapping[str, ProviderSandbox]) -> None:
         for session in rows:
@@ -110,12 +111,12 @@ class SessionReconciler:
                     await self._resolve(session, found.get(session.id))
         self._queue.notify()
 
-    async def _resolve(self, session: Session, one: ProviderSandbox | None) -> None:
+    async def _resolve(self, session: Session, sandbox: ProviderSandbox | None) -> None:
         now = self._state.clock()
-        if one is None and session.provider_sandbox_id is None:
+        if sandbox is None and session.provider_sandbox_id is None:
             log.warning("sandbox %s was being started when the platform stopped; it starts again", session.id)
             await self._state.move(session, SessionStatus.QUEUED)
-        elif one is None:
+        elif sandbox is None:
             await self._sessions.mark_lost(session, f"provider {session.provider!r} has this sandbox no more")
         elif session.status is SessionStatus.STARTING:
             log.warning("sandbox %s was made as the platform stopped; adopted", session.id)
@@ -123,7 +124,7 @@ class SessionReconciler:
                 session,
                 SessionStatus.RUNNING,
                 self._state.event(session, SandboxEventType.READY),
-                provider_sandbox_id=one.id,
+                provider_sandbox_id=sandbox.id,
                 envs={},
                 started_at=now,
                 last_used_at=now,
@@ -132,20 +133,20 @@ class SessionReconciler:
                 problem=None,
             )
         else:
-            to, kind = _state_of(one)
+            to, kind = _state_of(sandbox)
             log.warning("sandbox %s was %s when the platform stopped; it is %s", session.id, session.status, to)
             await self._state.move(session, to, self._state.event(session, kind), queued_at=None)
 
-    async def _remove(self, provider: str, one: ProviderSandbox) -> None:
-        row = await self._state.store.get(one.session)
-        if row is not None and _owns(row, one):  # it came to be while we looked
+    async def _remove(self, provider: str, sandbox: ProviderSandbox) -> None:
+        row = await self._state.store.get(sandbox.session)
+        if row is not None and _owns(row, sandbox):  # it was created meanwhile
             return
-        log.warning("sandbox %s at provider %s belongs to no session; removed", one.id, provider)
+        log.warning("sandbox %s at provider %s belongs to no session; removed", sandbox.id, provider)
         async with self._providers.calling(provider) as calling:
-            await calling.kill(one.id)
+            await calling.kill(sandbox.id)
 
     async def _confirm_missing(self, session: Session) -> None:
-        """A list may leave out what is just changing: only a direct question counts."""
+        """A list may omit a sandbox that is changing, so ask for this one."""
         assert session.provider_sandbox_id is not None
         async with self._providers.calling(session.provider) as provider:
             found = await provider.find(session.provider_sandbox_id)
@@ -153,11 +154,11 @@ class SessionReconciler:
             log.warning("sandbox %s is gone from provider %s", session.id, session.provider)
             await self._sessions.mark_lost(session, f"provider {session.provider!r} has this sandbox no more")
 
-    async def _adopt_provider_state(self, session: Session, one: ProviderSandbox) -> None:
+    async def _adopt_provider_state(self, session: Session, sandbox: ProviderSandbox) -> None:
         if self._sessions.is_in_use(session.id):
             return
         async with self._providers.calling(session.provider) as provider:
-            now = await provider.find(one.id)
+            now = await provider.find(sandbox.id)
         current = await self._state.store.get(session.id)
         if now is None or current is None or current.revision != session.revision:
             return
@@ -172,23 +173,23 @@ class SessionReconciler:
         self._queue.notify()
 
     async def _finish_deletions(self, rows: Sequence[Session], found: Mapping[str, ProviderSandbox]) -> None:
-        """Deleted while it was being started, by a run that ended before it could clean up."""
+        """Finish deletions of sessions whose start was interrupted by the end of an earlier run."""
         for session in rows:
             waiting = session.status is SessionStatus.DELETING and session.provider_sandbox_id is None
             if not waiting or self._queue.is_launching(session.id):
                 continue
-            if one := found.get(session.id):
+            if sandbox := found.get(session.id):
                 log.warning("sandbox %s was deleted while it started; removed", session.id)
                 async with self._providers.calling(session.provider) as provider:
-                    await provider.kill(one.id)
+                    await provider.kill(sandbox.id)
             with contextlib.suppress(Conflict):
                 gone = self._state.event(session, SandboxEventType.DELETED, reason="deleted by its user")
                 await self._state.move(session, SessionStatus.DELETED, gone)
 
 
-def _state_of(one: ProviderSandbox) -> tuple[SessionStatus, SandboxEventType]:
+def _state_of(sandbox: ProviderSandbox) -> tuple[SessionStatus, SandboxEventType]:
     return (
         (SessionStatus.PAUSED, SandboxEventType.PAUSED)
-        if one.is_paused
+        if sandbox.is_paused
         else (SessionStatus.RUNNING, SandboxEventType.RESUMED)
     )

@@ -27,8 +27,8 @@ PURGE_INTERVAL = timedelta(minutes=10)
 class RetentionAction(StrEnum):
     PAUSE = "pause"
     DELETE = "delete"
-    CANCEL = "cancel"  # out of the queue
-    FINISH = "finish"  # a deletion that the provider has not heard of yet
+    CANCEL = "cancel"  # remove from the queue
+    FINISH = "finish"  # complete a deletion at the provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class DueAction:
 
 
 def due_action(session: Session, now: datetime, policy: RetentionPolicy, limits: SessionLimits) -> DueAction | None:
-    """What has to be done with a session now, if anything."""
+    """The action that is due for a session now, if any."""
     if session.status is SessionStatus.DELETING:
         return DueAction(RetentionAction.FINISH, "deleted by its user")
     too_old = policy.max_age_s and now - session.created_at >= timedelta(seconds=policy.max_age_s)
@@ -59,7 +59,7 @@ def due_action(session: Session, now: datetime, policy: RetentionPolicy, limits:
 
 
 class Retention:
-    """Looks at every living session again and again, and does what is due."""
+    """Applies the retention policy to every live session, at an interval."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class Retention:
                 await self.sweep()
                 await self._purge()
             except PlatformError as error:
-                log.error("a look at all sessions failed: %s", error)
+                log.error("could not apply the retention policy: %s", error)
 
     async def sweep(self) -> None:
-        """Begin everything that is due; a slow provider holds up its own sandboxes only."""
+        """Start every action that is due. A slow provider delays its own sandboxes only."""
         now = self._state.clock()
         for session in await self._state.store.query(statuses=LIVE):
             what = due_action(session, now, self._policy, self._limits)
@@ -135,7 +135,7 @@ class Retention:
             await self._sessions.pause(session, what.reason, unless=self._background.keeps_awake)
 
     async def _is_used_inside(self, session: Session) -> bool:
-        """Whether somebody works in it past us, through its tools; then that was its last use."""
+        """Whether its MCP tools were used directly; if so, that counts as its last use."""
         unused_s = await self._tools.unused_s(session)
         if unused_s is None or unused_s >= self._policy.idle_pause_s:
             return False

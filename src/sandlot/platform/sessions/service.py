@@ -1,4 +1,4 @@
-"""Sessions: what callers do with their sandboxes as a whole. Whatever is not theirs does not exist for them."""
+"""Sessions: create, find, use, pause and delete sandboxes for users. What belongs to another user is not found."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue, QueuePosition, lease_s
 from sandlot.platform.sessions.state import SessionState
 
-WAIT_S = 30.0  # how long a call waits for its sandbox unless the caller says
+WAIT_S = 30.0  # how long a call waits for its sandbox by default
 TOUCH_S = 2.0
 TRIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """What a caller asks for. What is None is decided by the type of agent, then by the configuration."""
+    """What a caller asks for. The agent type and then the configuration decide what is None."""
 
     user_id: str | None
     session_id: str | None = None
@@ -87,10 +87,10 @@ class Sessions:
         self._ending: set[str] = set()
         self._touched: dict[str, float] = {}
 
-    # -- asking for one ---------------------------------------------------------------------------------------------
+    # -- creating and finding ---------------------------------------------------------------------------------------------
 
     async def create(self, caller: Caller, request: SessionRequest, wait_s: float = WAIT_S) -> Session:
-        """The caller's sandbox of that name: made if there is none, resumed if it is paused."""
+        """The caller's sandbox of that name: created if there is none, resumed if it is paused."""
         user_id = acting_user(caller, request.user_id)
         if request.session_id is not None:
             known = await self._state.store.by_name(user_id, request.session_id)
@@ -101,7 +101,7 @@ class Sessions:
         return await self._until_running(session, wait_s)
 
     async def _enqueue(self, user_id: str, request: SessionRequest) -> Session:
-        """Put a new session into the queue. One at a time: so nobody slips past a limit, and there is an order of arrival."""
+        """Put a new session into the queue. One at a time, so that limits hold and there is an order of arrival."""
         async with self._admission:
             session = self._new_session(user_id, request)
             await self._check_limits(session)
@@ -120,7 +120,7 @@ class Sessions:
         return session
 
     async def find(self, target: SessionTarget) -> Session:
-        """Raises `NotFound` for what is not there and for what is not the caller's, in the same words."""
+        """Raises `NotFound`, with the same message if it does not exist and if it belongs to another user."""
         session = await self._state.store.get(target.sandbox_id)
         is_there = session is not None and session.status is not SessionStatus.DELETED
         if session is not None and is_there and may_see(target.caller, session.user_id, target.user_id):
@@ -136,10 +136,10 @@ class Sessions:
     async def queue_position(self, session: Session) -> QueuePosition | None:
         return await self._queue.position_of(session.id) if session.status is SessionStatus.QUEUED else None
 
-    # -- changing it ------------------------------------------------------------------------------------------------
+    # -- changing ---------------------------------------------------------------------------------------------------
 
     async def set_timeout(self, target: SessionTarget, timeout_s: int) -> Session:
-        """It goes on for so long from now."""
+        """Set how long it runs from now."""
         for _ in range(TRIES):
             session = await self.find(target)
             changes: dict[str, object] = {"timeout_s": timeout_s}
@@ -155,7 +155,7 @@ class Sessions:
         raise Conflict(f"sandbox {target.sandbox_id!r} keeps changing; try again")
 
     async def delete(self, target: SessionTarget) -> Session:
-        """For good. In the queue, this is how to cancel. If the provider does not answer, it is ended later."""
+        """Delete it; while it is queued, cancel it. If the provider does not answer, it is deleted later."""
         for _ in range(TRIES):
             session = await self.find(target)
             with contextlib.suppress(Conflict):
@@ -177,7 +177,7 @@ class Sessions:
         return ended
 
     async def _kill(self, session: Session, gone: Event) -> Session:
-        """From deleting to deleted, once; left deleting if the provider does not answer, or if a start still has to notice."""
+        """From deleting to deleted, once. It stays deleting if the provider does not answer, or while a start is in flight."""
         if session.provider_sandbox_id is None or session.id in self._ending:
             return session
         self._ending.add(session.id)
@@ -220,18 +220,18 @@ class Sessions:
         return True
 
     async def mark_lost(self, session: Session, problem: str) -> None:
-        """The provider has it no more."""
+        """Record that the provider no longer has it."""
         told = self._state.event(session, SandboxEventType.ERROR, message=problem)
         gone = self._state.event(session, SandboxEventType.DELETED, reason="lost at the provider")
         with contextlib.suppress(Conflict):
             await self._state.move(session, SessionStatus.DELETED, told, gone, problem=problem)
         self._queue.notify()
 
-    # -- using it ---------------------------------------------------------------------------------------------------
+    # -- using ------------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def using(self, target: SessionTarget) -> AsyncIterator[SandboxHandle]:
-        """A running sandbox to act in, resumed if need be, and not paused for idleness meanwhile."""
+        """A running sandbox to act in. It is resumed if it is paused, and not paused for idleness in the block."""
         session = await self.find(target)
         self._in_use[session.id] += 1
         try:
@@ -250,7 +250,7 @@ class Sessions:
         return self._in_use[session] > 0
 
     async def open_box(self, session: Session) -> Box:
-        """To act in it without that counting as a use."""
+        """Connect to it without counting as a use."""
         assert session.provider_sandbox_id is not None
         try:
             async with self._providers.calling(session.provider) as provider:
@@ -266,7 +266,7 @@ class Sessions:
             await self._state.store.touch(session, self._state.clock())
 
     async def _until_running(self, session: Session, wait_s: float) -> Session:
-        """Wait until it runs, and ask for its resumption if it is paused; returns it as it is when time is up."""
+        """Wait until it runs; queue it for resumption if it is paused. Returns it as it is after `wait_s`."""
         deadline = time.monotonic() + wait_s
         asked = False
         while True:
@@ -292,7 +292,7 @@ class Sessions:
             await self._state.changed(watch, left)
 
     async def _withdraw(self, session: Session, problem: str) -> None:
-        """The provider is down, and somebody waits: tell them, and do nothing behind their back later."""
+        """Withdraw a queued request because its provider is down. Raises `Unavailable`."""
         with contextlib.suppress(Conflict):
             if session.provider_sandbox_id is not None:
                 await self._state.move(session, SessionStatus.PAUSED, queued_at=None)

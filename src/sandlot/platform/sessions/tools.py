@@ -1,4 +1,4 @@
-"""The tools inside a session's sandbox: has it admit the session's token, and says where they are."""
+"""The MCP tools inside a sandbox: registers the session's token there, and returns their address."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SandboxTools:
         self._sessions, self._secret = sessions, secret.encode()
 
     async def open(self, target: SessionTarget) -> ToolsAddress:
-        """A way to the tools. Raises `Conflict` if the sandbox has none."""
+        """The address of the tools and a token. Raises `Conflict` if the sandbox has none."""
         async with self._sessions.using(target) as handle:
             token, address = self._token(handle.session), handle.box.url(PORT)
-            # The sandbox is told the token's hash only, and every time: it may have been made anew since.
+            # The sandbox is given only the token's hash, every time: it may be a new one.
             digest = hashlib.sha256(token.encode()).hexdigest()
             exit_code, said = await _ask(handle.box, handle.session, f"admit {digest} --url {shlex.quote(address)}")
             if exit_code:
@@ -55,13 +55,13 @@ class SandboxTools:
         return max(0.0, unused_s) if exit_code == 0 and math.isfinite(unused_s) else None
 
     def _token(self, session: Session) -> str:
-        """The same for as long as the session lives, and kept nowhere."""
+        """The session's token: derived from the secret, so it is stored nowhere and survives restarts."""
         made = hmac.digest(self._secret, f"tools {session.id}".encode(), "sha256")
         return f"slt_{base64.urlsafe_b64encode(made).decode().rstrip('=')}"
 
 
 async def _ask(box: Box, session: Session, words: str) -> tuple[int, str]:
-    """What the tools' command in the sandbox ended with, and the beginning of what it said."""
+    """Run the tools' command in the sandbox: its exit code, and the beginning of its output."""
     said: list[str] = []
 
     async def listen(_: Channel, text: str) -> None:

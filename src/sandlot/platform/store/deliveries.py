@@ -1,4 +1,4 @@
-"""The outbox of webhooks in the database: what is still to be delivered, and what was given up."""
+"""The outbox of webhooks in the database: pending deliveries, and those that were given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of events in the database. It is only ever added to at the end; numbers are visible in their order."""
+"""The event log in the database. Append-only; ids become visible in their order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ APPEND_LOCK = 0x5A4D12
 
 
 async def append(connection: AsyncConnection, route: Route, happened: Sequence[Event]) -> None:
-    """Add events and what webhooks must be told of them, in the transaction of what they are about."""
+    """Append events and their webhook deliveries, in the caller's transaction."""
     if not happened:
         return
     if connection.dialect.name == "postgresql":
-        # Numbers are drawn before they are committed: without turns, a reader could pass one that shows up later.
+        # Ids are drawn before the commit: without a lock, a reader could miss an id that is committed later.
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPEND_LOCK})
     for event in happened:
         added = await connection.execute(insert(events).returning(events.c.id), records.event_row(event))

@@ -1,4 +1,4 @@
-"""Rows and records: how each record of `model` is written to a row and read back."""
+"""Conversion between rows and the records of `core`."""
 
 from __future__ import annotations
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from sandlot.platform.agents.descriptions import load_agents
 from sandlot.platform.api.app import Platform
@@ -34,6 +35,18 @@ from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
 
 Locate = Callable[[], Awaitable[Address]]
+
+
+class Loop(Protocol):
+    """A part that works in the background."""
+
+    async def run(self) -> None: ...
+
+
+class Closing(Protocol):
+    """A part that has something to end before the server does."""
+
+    async def close(self) -> None: ...
 
 
 def now() -> datetime:
@@ -94,17 +107,8 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         outbox = SqlDeliveries(setup.database)
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
 
-        async def run() -> None:
-            await reconciler.at_start()
-            async with asyncio.TaskGroup() as loops:
-                for loop in (events, queue, background, retention, reconciler, providers, deliverer):
-                    loops.create_task(loop.run())
-
-        async def close() -> None:
-            await events.close()
-            for part in (commands, background, queue, retention, deliverer):
-                await part.close()
-
+        loops = (events, queue, background, retention, reconciler, providers, deliverer)
+        closing = (events, commands, background, queue, retention, deliverer)
         deps = Deps(
             access=Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret),
             sessions=sessions,
@@ -118,9 +122,23 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )
-        built = Platform(deps, run, close)
+        built = Platform(deps, partial(_run, reconciler, loops), partial(_close, closing))
         stack.push_async_callback(built.close)
         yield built
+
+
+async def _run(reconciler: SessionReconciler, loops: Sequence[Loop]) -> None:
+    """Until cancelled."""
+    await reconciler.at_start()
+    async with asyncio.TaskGroup() as group:
+        for loop in loops:
+            group.create_task(loop.run())
+
+
+async def _close(parts: Sequence[Closing]) -> None:
+    """In this order."""
+    for part in parts:
+        await part.close()
 
 
 def _providers(config: Configuration, identity: str, engine: Locate | None) -> dict[str, Provider]:

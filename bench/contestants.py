@@ -49,9 +49,11 @@ class SandlotContestant:
 
     name: str
     environment: Mapping[str, str]  # what `./sandlot env` says
+    data_dir: Path
 
     def create(self) -> Box:
         return SandlotBox(
+            self.data_dir,
             Sandbox.create(
                 TEMPLATE,
                 timeout=BOX_TIMEOUT_S,
@@ -59,17 +61,20 @@ class SandlotContestant:
                 api_url=self.environment["E2B_API_URL"],
                 sandbox_url=self.environment["E2B_SANDBOX_URL"],
                 domain=self.environment["E2B_DOMAIN"],
-            )
+            ),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SandlotBox:
+    data_dir: Path
     sandbox: Sandbox
 
     @property
     def id(self) -> str:
-        return self.sandbox.sandbox_id
+        """A machine that was leased from the warm pool has a name of its own."""
+        link = self.data_dir / "sandboxes" / self.sandbox.sandbox_id
+        return link.readlink().name if link.is_symlink() else self.sandbox.sandbox_id
 
     def run_true(self) -> None:
         self.sandbox.commands.run("true")

@@ -33,11 +33,11 @@ from sandlot.engine.node.images.base import build_base, read_recipe
 from sandlot.settings import Settings
 
 FILE_BYTES = 20_000_000
-READY = "sandlot_pool_ready"
+READY = "sandlot_warm_pool_ready"
 KEPT = 2  # sandboxes that warm servers keep ready
 KEPT_MB = 4096  # what those that stand ready may take
 READY_LIMIT_S = 45.0
-STILL = "sandlot_still_sandboxes"
+FROZEN = "sandlot_frozen_sandboxes"
 STILL_LIMIT_S = 120.0
 POOL_REST_S = 5.0
 
@@ -167,7 +167,9 @@ def measure_files(sides: Sequence[Side], plan: Plan, samples: Samples) -> None:
             cleanup.callback(box.kill)
             if isinstance(box, SandlotBox) and side.server is not None and goals.CLIENT_LIMIT not in boxes:
                 address = cleanup.enter_context(bare.running(FILE_BYTES))
-                boxes[goals.CLIENT_LIMIT] = SandlotBox(_elsewhere(box.sandbox, side.server.environment, address))
+                boxes[goals.CLIENT_LIMIT] = SandlotBox(
+                    box.data_dir, _elsewhere(box.sandbox, side.server.environment, address)
+                )
         for number in range(plan.files + 1):
             for name, box in boxes.items():
                 taken = samples[name] if number else defaultdict(list)
@@ -207,8 +209,8 @@ def measure_burst(side: Side, plan: Plan, samples: Samples) -> None:
             replace(
                 side, keeps_ready=plan.burst if name == "burst" and side.keeps_ready else side.keeps_ready
             ).prepare()
-            if side.server is not None:
-                beats = cleanup.enter_context(pulse.beating(side.server.environment, steady.id))
+            if side.server is not None and isinstance(steady, SandlotBox):
+                beats = cleanup.enter_context(pulse.beating(side.server.environment, steady.sandbox.sandbox_id))
             started = time.perf_counter()
             with ThreadPoolExecutor(plan.burst) as threads:
                 boxes = list(threads.map(lambda _: _first(side.contestant), range(plan.burst)))
@@ -231,7 +233,7 @@ def measure_crowd(side: Side, plan: Plan, samples: Samples) -> None:
     with ThreadPoolExecutor(4) as threads:
         boxes = list(threads.map(lambda _: _first(side.contestant), range(count)))
         try:
-            _await_stillness(side, count)
+            _await_frozen(side, count)
             started, sample = time.perf_counter(), boxes[:: max(1, count // 20)]
             before = [footprint.read(box.id) for box in sample]
             busy = side.server.cpu_s() if side.server is not None else 0.0
@@ -250,14 +252,14 @@ def measure_crowd(side: Side, plan: Plan, samples: Samples) -> None:
             list(threads.map(lambda box: box.kill(), boxes))
 
 
-def _await_stillness(side: Side, count: int) -> None:
-    """Until all of them are held still, and the pool, which makes up for them, has been at rest for a while."""
+def _await_frozen(side: Side, count: int) -> None:
+    """Until all of them are frozen, and the warm pool, which replaces them, has been quiet for a while."""
     deadline, last, since = time.monotonic() + STILL_LIMIT_S, None, time.monotonic()
     while side.server is not None and time.monotonic() < deadline:
         ready = side.server.number(READY)
         if ready != last:
             last, since = ready, time.monotonic()
-        if (side.server.number(STILL) or 0) >= count and time.monotonic() - since > POOL_REST_S:
+        if (side.server.number(FROZEN) or 0) >= count and time.monotonic() - since > POOL_REST_S:
             return
         time.sleep(0.5)
 
@@ -276,8 +278,8 @@ def _sides(runtimes: Sequence[str], root: Path) -> Iterator[list[Side]]:
                 server.observed(runtime, max_sandboxes="200", pool_size=str(KEPT), pool_memory_mb=str(KEPT_MB))
             )
             cold = cleanup.enter_context(server.observed(runtime, max_sandboxes="200", pool_size="0"))
-            sides.append(Side(SandlotContestant(runtime, warm.environment), warm, KEPT))
-            sides.append(Side(SandlotContestant(f"{runtime} cold", cold.environment), cold))
+            sides.append(Side(SandlotContestant(runtime, warm.environment, warm.data_dir), warm, KEPT))
+            sides.append(Side(SandlotContestant(f"{runtime} cold", cold.environment, cold.data_dir), cold))
         sides.append(Side(DockerContestant(report.REFERENCE, docker, IMAGE, "none")))
         yield sides
 

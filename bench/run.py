@@ -153,7 +153,8 @@ def _contestants(runtimes: Sequence[str]) -> Iterator[list[Contestant]]:
         contestants: list[Contestant] = []
         for runtime in runtimes:
             say(f"starting Sandlot with runtime {runtime}")
-            contestants.append(SandlotContestant(runtime, cleanup.enter_context(server.running(runtime))))
+            started = cleanup.enter_context(server.observed(runtime))
+            contestants.append(SandlotContestant(runtime, started.environment, started.data_dir))
         contestants.append(DockerContestant(report.REFERENCE, docker, IMAGE, "none"))
         contestants.append(DockerContestant("docker with bridge", docker, IMAGE, "bridge"))
         yield contestants

@@ -111,7 +111,7 @@ def _step(
     listed = time.perf_counter()
     Sandbox.list(**access).next_items()
     list_ms = (time.perf_counter() - listed) * 1000
-    _await_stillness(running, wanted)
+    _await_frozen(running, wanted)
     busy, at = running.cpu_s(), time.perf_counter()
     time.sleep(5)
     idle_pct = 100 * (running.cpu_s() - busy) / (time.perf_counter() - at)
@@ -174,9 +174,9 @@ async def _events_per_s(access: Mapping[str, Any]) -> float:
         await box.kill()
 
 
-def _await_stillness(running: server.Server, count: int) -> None:
+def _await_frozen(running: server.Server, count: int) -> None:
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and (running.number("sandlot_still_sandboxes") or 0) < count:
+    while time.monotonic() < deadline and (running.number("sandlot_frozen_sandboxes") or 0) < count:
         time.sleep(0.5)
 
 

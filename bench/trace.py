@@ -91,7 +91,7 @@ def table(taken: Mapping[str, Sequence[float]]) -> str:
 
 def _until_ready(client: httpx.Client) -> None:
     deadline = time.monotonic() + SETTLE_S
-    while not re.search(r"^sandlot_pool_ready{.*} [1-9]", client.get("/metrics").text, re.MULTILINE):
+    while not re.search(r"^sandlot_warm_pool_ready{.*} [1-9]", client.get("/metrics").text, re.MULTILINE):
         if time.monotonic() > deadline:
             raise RuntimeError("no sandbox stood ready in time")
         time.sleep(0.05)

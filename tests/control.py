@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,19 +12,25 @@ from pathlib import Path
 from tests.fakes import FakeClock, FakeNode
 
 from sandlot.engine.control.access import Access
-from sandlot.engine.control.lifecycle import Lifecycle
+from sandlot.engine.control.change import Changes
+from sandlot.engine.control.create import CreateOptions, Creation
+from sandlot.engine.control.deadlines import Deadlines
+from sandlot.engine.control.end import Ending
+from sandlot.engine.control.inflight import InFlight
+from sandlot.engine.control.lookup import SandboxLookup
+from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.reconcile import Reconciler
-from sandlot.engine.control.sandbox_request import Limits
-from sandlot.engine.control.suspension import Suspension
+from sandlot.engine.control.sandbox_request import SandboxLimits
+from sandlot.engine.control.sandbox_states import SandboxStates
+from sandlot.engine.control.snapshots import Snapshots
+from sandlot.engine.control.suspend import Suspension
 from sandlot.engine.core.model import Sandbox, State, Team, Template
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    lifecycle: Lifecycle
-    suspension: Suspension
-    drained: list[str]
+    plane: ControlPlane
     reconciler: Reconciler
     access: Access
     sandboxes: SqlSandboxes
@@ -33,12 +40,48 @@ class Control:
     team: Team
     template: Template
 
+    @property
+    def states(self) -> SandboxStates:
+        return self.plane.states
+
+    @property
+    def inflight(self) -> InFlight:
+        return self.plane.inflight
+
+    @property
+    def lookup(self) -> SandboxLookup:
+        return self.plane.lookup
+
+    @property
+    def creation(self) -> Creation:
+        return self.plane.creation
+
+    @property
+    def changes(self) -> Changes:
+        return self.plane.changes
+
+    @property
+    def ending(self) -> Ending:
+        return self.plane.ending
+
+    @property
+    def suspension(self) -> Suspension:
+        return self.plane.suspension
+
+    @property
+    def snapshots(self) -> Snapshots:
+        return self.plane.snapshots
+
+    @property
+    def deadlines(self) -> Deadlines:
+        return self.plane.deadlines
+
     async def row(self, sandbox_id: str) -> Sandbox:
         row = await self.sandboxes.get(sandbox_id)
         assert row is not None
         return row
 
-    async def states(self) -> list[State]:
+    async def all_states(self) -> list[State]:
         return sorted(row.state for row in await self.sandboxes.query())
 
 
@@ -47,7 +90,8 @@ async def control_plane(
     data_dir: Path,
     node: FakeNode,
     clock: FakeClock | None = None,
-    limits: Limits = Limits(max_sandboxes=10, max_timeout_s=3600),  # noqa: B008
+    limits: SandboxLimits = SandboxLimits(max_sandboxes=10, max_timeout_s=3600),  # noqa: B008
+    more_nodes: Sequence[FakeNode] = (),
 ) -> AsyncIterator[Control]:
     """Open the same `data_dir` with the same node again, and it is the same machine after a restart of the server."""
     clock = clock or FakeClock()
@@ -68,29 +112,21 @@ async def control_plane(
         envd_version="0.6.13",
     )
     await templates.put(template)
-    nodes = {node.name: node}
-    lifecycle = Lifecycle(
+    plane = ControlPlane.build(
         sandboxes=sandboxes,
         templates=templates,
-        nodes=nodes,
+        nodes=[node, *more_nodes],
         clock=clock,
-        default_runtime="fake",
-        limits=limits,
+        options=CreateOptions(default_runtime="fake", limits=limits),
     )
-    drained: list[str] = []
-
-    async def drain(sandbox_id: str) -> None:
-        drained.append(sandbox_id)
-
-    suspension = Suspension(lifecycle=lifecycle, templates=templates, clock=clock, limits=limits, drain=drain)
+    await plane.open()
+    following = asyncio.create_task(plane.nodes.follow(plane.ending.machine_exited))
+    while node.followed_to is None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
     try:
         yield Control(
-            lifecycle=lifecycle,
-            suspension=suspension,
-            drained=drained,
-            reconciler=Reconciler(
-                lifecycle=lifecycle, suspension=suspension, sandboxes=sandboxes, templates=templates, nodes=nodes
-            ),
+            plane=plane,
+            reconciler=plane.reconciler(sandboxes=sandboxes, templates=templates),
             access=access,
             sandboxes=sandboxes,
             templates=templates,
@@ -100,6 +136,8 @@ async def control_plane(
             template=template,
         )
     finally:
-        await lifecycle.close()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        node.forget_followers()
+        await plane.close()
         await database.close()
-        node.forget_callers()

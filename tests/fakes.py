@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from sandlot.engine.core.errors import MachineFailed, NotFound, StateUnusable, Unavailable
+from sandlot.engine.core.errors import MachineFailed, NotFound, PortClosed, StateUnusable, Unavailable
 from sandlot.engine.core.model import (
     Checkpoint,
     Exit,
@@ -16,11 +16,16 @@ from sandlot.engine.core.model import (
     Machine,
     NetworkPolicy,
     NewMachine,
+    NodeEvents,
+    NodeStatus,
     PauseMode,
+    ProxyTarget,
     Resources,
-    Sandbox,
+    RunningMachine,
     Usage,
 )
+from sandlot.engine.core.ports.node import Receive, Scope, Send
+from sandlot.engine.node.exits import ExitLog
 
 
 class FakeClock:
@@ -41,38 +46,28 @@ class FakeNode:
 
     def __init__(self, name: str = "local") -> None:
         self.name = name
+        self.machines, self.snapshots = FakeMachines(self), FakeSnapshots(self)
+        self.host, self.proxy = FakeHost(self), FakeProxy()
         self.running: dict[str, Machine] = {}
         self.policies: dict[str, NetworkPolicy] = {}
         self.leftovers: set[str] = set()  # directories and slots of no machine
         self.started: list[NewMachine] = []
         self.stopped: list[str] = []
         self.adopted: list[str] = []
-        self.saved: dict[str, Checkpoint] = {}  # states on disk
-        self.frozen: set[str] = set()  # machines that stand still, as after a crash in the middle of a capture
+        self.saved: dict[str, Checkpoint] = {}  # checkpoints on disk
+        self.frozen: set[str] = set()  # machines that stayed frozen, as after a crash in the middle of a capture
         self.resumed: list[NewMachine] = []
         self.discarded: list[str] = []
-        self.ready: list[str] = []  # ids of machines that stand ready, for whatever is wished
-        self.promised: list[str] = []
-        self._on_exit: list[Callable[[str, Exit], Awaitable[None]]] = []
-
-    def reserve(self, wish: NewMachine) -> str | None:
-        if not self.ready:
-            return None
-        self.promised.append(self.ready.pop(0))
-        return self.promised[-1]
-
-    def unreserve(self, sandbox_id: str) -> None:
-        if sandbox_id in self.promised:
-            self.promised.remove(sandbox_id)
-            self.ready.append(sandbox_id)
+        self.entries: list[LogEntry] = []
+        self.exits = ExitLog()
+        self.is_draining = False
+        self.followed_to: str | None = None  # how far somebody has read `exits`; None: nobody does
 
     async def start(self, new: NewMachine) -> Machine:
         await asyncio.sleep(0)
         if new.checkpoint is not None and new.checkpoint not in self.saved:
-            raise StateUnusable(f"the saved state of {new.checkpoint} is missing on this host")
+            raise StateUnusable(f"the checkpoint of {new.checkpoint} is missing on this host")
         self.started.append(new)
-        if new.sandbox_id in self.promised:
-            self.promised.remove(new.sandbox_id)
         machine = Machine(
             sandbox_id=new.sandbox_id,
             runtime=new.runtime,
@@ -84,10 +79,10 @@ class FakeNode:
         self.policies[new.sandbox_id] = new.network
         return machine
 
-    async def adopt(self, sandbox: Sandbox) -> None:
-        if sandbox.id not in self.running:
-            raise NotFound(f"there is no machine of sandbox {sandbox.id!r}")
-        self.adopted.append(sandbox.id)
+    async def adopt(self, running: RunningMachine) -> None:
+        if running.sandbox_id not in self.running:
+            raise NotFound(f"there is no machine of sandbox {running.sandbox_id!r}")
+        self.adopted.append(running.sandbox_id)
 
     async def stop(self, sandbox_id: str) -> None:
         await asyncio.sleep(0)
@@ -147,14 +142,11 @@ class FakeNode:
         )
         return self.saved[name]
 
-    async def checkpoints(self) -> Mapping[str, Checkpoint]:
-        return dict(self.saved)
-
     async def discard(self, name: str) -> None:
         self.discarded.append(name)
         self.saved.pop(name, None)
 
-    async def machines(self) -> Sequence[Machine]:
+    async def list_machines(self) -> Sequence[Machine]:
         return list(self.running.values())
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
@@ -169,8 +161,42 @@ class FakeNode:
             raise NotFound(f"there is no machine of sandbox {sandbox_id!r}")
         self.policies[sandbox_id] = policy
 
+    async def crash(self, sandbox_id: str, reason: str = "out of memory") -> None:
+        """End a machine as if by itself; returns when whoever follows this node has dealt with it."""
+        del self.running[sandbox_id]
+        self.exits.append(sandbox_id, Exit(reason=reason))
+        if self.followed_to is not None:
+            newest = (await self.exits.page("", 0)).cursor
+            async with asyncio.timeout(10):
+                while self.followed_to not in (newest, None):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+
+    def forget_followers(self) -> None:
+        """What the end of a server does: machines go on, nobody listens to them."""
+        self.followed_to = None
+
+
+class FakeMachines:
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    async def start(self, new: NewMachine) -> Machine:
+        return await self._node.start(new)
+
+    async def adopt(self, running: RunningMachine) -> None:
+        await self._node.adopt(running)
+
+    async def stop(self, sandbox_id: str) -> None:
+        await self._node.stop(sandbox_id)
+
+    async def list(self) -> Sequence[Machine]:
+        return await self._node.list_machines()
+
+    async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None:
+        await self._node.set_network(sandbox_id, policy)
+
     async def usage(self, sandbox_id: str) -> Usage:
-        if sandbox_id not in self.running:
+        if sandbox_id not in self._node.running:
             raise NotFound(f"there is no machine of sandbox {sandbox_id!r}")
         return Usage(
             at=datetime.now(UTC),
@@ -184,23 +210,73 @@ class FakeNode:
         )
 
     async def logs(self, sandbox_id: str) -> Sequence[LogEntry]:
-        return []
+        return self._node.entries
 
-    async def relay_port(self, sandbox_id: str, port: int) -> int | None:
-        return None
 
-    def on_exit(self, callback: Callable[[str, Exit], Awaitable[None]]) -> None:
-        self._on_exit.append(callback)
+class FakeSnapshots:
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
 
-    def forget_callers(self) -> None:
-        """What the end of a server does: machines go on, nobody listens to them."""
-        self._on_exit.clear()
+    async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
+        return await self._node.pause(sandbox_id, memory=memory)
 
-    async def crash(self, sandbox_id: str, reason: str = "out of memory") -> None:
-        """End a machine as if by itself."""
-        del self.running[sandbox_id]
-        for callback in self._on_exit:
-            await callback(sandbox_id, Exit(reason=reason))
+    async def resume(self, new: NewMachine) -> Machine:
+        return await self._node.resume(new)
+
+    async def recover(self, new: NewMachine) -> Machine | PauseMode:
+        return await self._node.recover(new)
+
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
+        return await self._node.capture(sandbox_id, name, memory=memory, lasting=lasting)
+
+    async def list(self) -> Mapping[str, Checkpoint]:
+        return dict(self._node.saved)
+
+    async def discard(self, name: str) -> None:
+        await self._node.discard(name)
+
+
+class FakeHost:
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+        self.forgotten: list[str] = []
+
+    async def status(self) -> NodeStatus:
+        node = self._node
+        return NodeStatus(
+            name=node.name,
+            cpu_count=2,
+            memory_mb=8192,
+            machines=len(node.running),
+            is_draining=node.is_draining,
+            runtimes=("fake",),
+            layers=frozenset({"l1", "base"}),
+            checkpoints=frozenset(node.saved),
+        )
+
+    async def events(self, cursor: str, *, wait_s: float) -> NodeEvents:
+        if cursor:
+            self._node.followed_to = cursor
+        page = await self._node.exits.page(cursor, wait_s)
+        if not cursor:
+            self._node.followed_to = page.cursor
+        return page
+
+    async def sweep(self, keep: Collection[str]) -> Sequence[str]:
+        return await self._node.sweep(keep)
+
+    async def forget_template(self, template_id: str) -> None:
+        self.forgotten.append(template_id)
+
+    async def layers_in_use(self) -> frozenset[str]:
+        return frozenset()
+
+
+class FakeProxy:
+    """Leads nowhere."""
+
+    async def forward(self, target: ProxyTarget, scope: Scope, receive: Receive, send: Send) -> None:
+        raise PortClosed(f"nothing listens at port {target.port}")
 
 
 class SlowNode(FakeNode):
@@ -239,8 +315,8 @@ class SlowLookingNode(FakeNode):
         self.go = asyncio.Event()
         self.entered = asyncio.Semaphore(0)
 
-    async def machines(self) -> Sequence[Machine]:
-        seen = await super().machines()
+    async def list_machines(self) -> Sequence[Machine]:
+        seen = await super().list_machines()
         self.entered.release()
         await self.go.wait()
         return seen
@@ -287,7 +363,7 @@ class ShortLivedNode(FakeNode):
 class LosingNode(FakeNode):
     """Has the machines, and cannot take them over."""
 
-    async def adopt(self, sandbox: Sandbox) -> None:
+    async def adopt(self, running: RunningMachine) -> None:
         raise Unavailable("the slot's namespace is gone")
 
 

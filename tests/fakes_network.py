@@ -34,9 +34,9 @@ class FakeNetwork:
         self.policies.clear()
         self.host.claims.clear()
 
-    async def acquire(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
-        if sandbox_id in self.host.claims:
-            raise Conflict(f"sandbox {sandbox_id} has a network slot already")
+    async def acquire(self, machine_id: str, policy: NetworkPolicy) -> Slot:
+        if machine_id in self.host.claims:
+            raise Conflict(f"sandbox {machine_id} has a network slot already")
         taken = {slot.index for slot in self.host.claims.values()}
         index = next((index for index in range(self._capacity) if index not in taken), None)
         if index is None:
@@ -48,24 +48,24 @@ class FakeNetwork:
             guest_address="169.254.0.21",
             guest_gateway="169.254.0.22",
         )
-        self.host.claims[sandbox_id] = slot
-        self.policies[sandbox_id] = policy
+        self.host.claims[machine_id] = slot
+        self.policies[machine_id] = policy
         return slot
 
-    async def adopt(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
-        if sandbox_id not in self.host.claims:
-            raise NotFound(f"sandbox {sandbox_id} has no network slot")
-        self.policies[sandbox_id] = policy
-        return self.host.claims[sandbox_id]
+    async def adopt(self, machine_id: str, policy: NetworkPolicy) -> Slot:
+        if machine_id not in self.host.claims:
+            raise NotFound(f"sandbox {machine_id} has no network slot")
+        self.policies[machine_id] = policy
+        return self.host.claims[machine_id]
 
-    async def apply(self, sandbox_id: str, policy: NetworkPolicy) -> None:
-        if sandbox_id not in self.policies:
-            raise NotFound(f"sandbox {sandbox_id} has no network slot")
-        self.policies[sandbox_id] = policy
+    async def apply(self, machine_id: str, policy: NetworkPolicy) -> None:
+        if machine_id not in self.policies:
+            raise NotFound(f"sandbox {machine_id} has no network slot")
+        self.policies[machine_id] = policy
 
-    async def release(self, sandbox_id: str) -> None:
-        self.host.claims.pop(sandbox_id, None)
-        self.policies.pop(sandbox_id, None)
+    async def release(self, machine_id: str) -> None:
+        self.host.claims.pop(machine_id, None)
+        self.policies.pop(machine_id, None)
 
     async def claims(self) -> Mapping[str, Slot]:
         return dict(self.host.claims)

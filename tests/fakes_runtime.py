@@ -42,41 +42,41 @@ class FakeRuntime:
         return None
 
     async def start(self, spec: MachineSpec) -> Instance:
-        if spec.sandbox_id in self.host.machines:
-            raise MachineFailed(f"sandbox {spec.sandbox_id} already has a machine")
+        if spec.machine_id in self.host.machines:
+            raise MachineFailed(f"sandbox {spec.machine_id} already has a machine")
         if missing := [layer for layer in spec.layers if not layer.is_dir()]:
-            raise MachineFailed(f"sandbox {spec.sandbox_id} needs the layer {missing[0].name!r}")
+            raise MachineFailed(f"sandbox {spec.machine_id} needs the layer {missing[0].name!r}")
         await asyncio.sleep(0.001)  # a place to be cancelled at
         if spec.checkpoint is not None and not (spec.checkpoint / "memory").exists():
-            raise MachineFailed(f"the state of sandbox {spec.sandbox_id} cannot be read")
+            raise MachineFailed(f"the state of sandbox {spec.machine_id} cannot be read")
         if not any((layer / spec.argv[0].lstrip("/")).exists() for layer in spec.layers):
-            raise MachineFailed(f"{spec.argv[0]} is not in sandbox {spec.sandbox_id}")
-        machine = self.host.machines[spec.sandbox_id] = FakeMachine(spec)
+            raise MachineFailed(f"{spec.argv[0]} is not in sandbox {spec.machine_id}")
+        machine = self.host.machines[spec.machine_id] = FakeMachine(spec)
         if spec.argv[0] == "/bin/sleep":
             loop = asyncio.get_running_loop()
-            machine.clock = loop.call_later(float(spec.argv[1]), self.end, spec.sandbox_id, "exited")
-        return Instance(sandbox_id=spec.sandbox_id, runtime=self.name)
+            machine.clock = loop.call_later(float(spec.argv[1]), self.end, spec.machine_id, "exited")
+        return Instance(machine_id=spec.machine_id, runtime=self.name)
 
-    def end(self, sandbox_id: str, reason: str, expected: bool = False) -> None:
+    def end(self, machine_id: str, reason: str, expected: bool = False) -> None:
         """Play a machine that ends."""
-        machine = self.host.machines[sandbox_id]
+        machine = self.host.machines[machine_id]
         if machine.exit is None:
             machine.exit = Exit(reason=reason, expected=expected)
             machine.ended.set()
 
     async def stop(self, instance: Instance, *, grace: timedelta = timedelta(0)) -> None:
-        if machine := self.host.machines.get(instance.sandbox_id):
-            self.end(instance.sandbox_id, "stopped", expected=True)
+        if machine := self.host.machines.get(instance.machine_id):
+            self.end(instance.machine_id, "stopped", expected=True)
             if machine.clock:
                 machine.clock.cancel()
-            del self.host.machines[instance.sandbox_id]
+            del self.host.machines[instance.machine_id]
 
     async def alive(self, instance: Instance) -> bool:
-        machine = self.host.machines.get(instance.sandbox_id)
+        machine = self.host.machines.get(instance.machine_id)
         return machine is not None and machine.exit is None
 
     async def wait(self, instance: Instance) -> Exit:
-        machine = self.host.machines.get(instance.sandbox_id)
+        machine = self.host.machines.get(instance.machine_id)
         if machine is None:
             return Exit(reason="exited")
         await machine.ended.wait()
@@ -84,7 +84,7 @@ class FakeRuntime:
         return machine.exit
 
     async def instances(self) -> Sequence[Instance]:
-        return [Instance(sandbox_id=sandbox_id, runtime=self.name) for sandbox_id in sorted(self.host.machines)]
+        return [Instance(machine_id=machine_id, runtime=self.name) for machine_id in sorted(self.host.machines)]
 
     async def usage(self, instance: Instance) -> Usage:
         resources = self._running(instance).spec.resources
@@ -103,7 +103,7 @@ class FakeRuntime:
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         self._running(instance)
         into.mkdir(parents=True)
-        (into / "memory").write_text(instance.sandbox_id)
+        (into / "memory").write_text(instance.machine_id)
 
     async def freeze(self, instance: Instance) -> None:
         self._running(instance).frozen = True
@@ -112,9 +112,9 @@ class FakeRuntime:
         self._running(instance).frozen = False
 
     def _running(self, instance: Instance) -> FakeMachine:
-        machine = self.host.machines.get(instance.sandbox_id)
+        machine = self.host.machines.get(instance.machine_id)
         if machine is None or machine.exit is not None:
-            raise NotFound(f"sandbox {instance.sandbox_id} has no machine that runs")
+            raise NotFound(f"sandbox {instance.machine_id} has no machine that runs")
         return machine
 
     async def close(self) -> None: ...
@@ -127,7 +127,7 @@ class BrokenRuntime(FakeRuntime):
         raise Unavailable("this runtime is broken on purpose")
 
     async def start(self, spec: MachineSpec) -> Instance:
-        raise MachineFailed(f"sandbox {spec.sandbox_id} could not be started: this runtime is broken on purpose")
+        raise MachineFailed(f"sandbox {spec.machine_id} could not be started: this runtime is broken on purpose")
 
 
 class SlowRuntime(FakeRuntime):

@@ -56,7 +56,7 @@ class Daemon:
             "POST /relay": self._relay,
             "POST /halt": self._halt,
             "GET /logs": self._logs,
-            "GET /stillness": self._stillness,
+            "GET /idle": self._idle,
         }
         self._paths = {route.split(" ")[1] for route in self._routes}
 
@@ -132,7 +132,7 @@ class Daemon:
         os.sync()
         await reply.send(204, [("Cache-Control", "no-store")])
 
-    async def _stillness(self, request: Request, reply: Reply) -> None:
+    async def _idle(self, request: Request, reply: Reply) -> None:
         await reply.send_json(200, {"processes": self.processes.count_all()})
 
     async def _logs(self, request: Request, reply: Reply) -> None:

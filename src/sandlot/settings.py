@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 DEFAULT_PORT = 3900
@@ -79,10 +79,11 @@ class Settings(BaseSettings):
     pool_memory_mb: int = Field(
         1024,
         ge=0,
-        description="Most memory that sandboxes kept ready may take, in MiB; they go when the host runs short.",
+        description="Most memory that sandboxes in the warm pool may take, in MiB; they go when the host runs short.",
     )
-    seeds: int = Field(
+    boot_snapshots: int = Field(
         16,
+        validation_alias=AliasChoices("SANDLOT_BOOT_SNAPSHOTS", "SANDLOT_SEEDS", "boot_snapshots"),  # SEEDS: before 0.2
         ge=0,
         le=1000,
         description=(

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- from agents/*.toml: begin -->\n", "<!-- end -->\n"
 
 def described() -> str:
     """What the guide says about all agents: a table, and the files that point them at a model."""
-    lines = ["| agent | without a person | a model somewhere else |", "| --- | --- | --- |"]
+    lines = ["| agent | unattended | another model endpoint |", "| --- | --- | --- |"]
     for agent in AGENTS.values():
         words = " ".join(agent.stream_command("PROMPT", agent.model.form))
         means = [f"`{name}`" for name in agent.endpoint.environment]

@@ -1,4 +1,4 @@
-"""The real doors for tests: API and edge on a free port, over a real store, with machines that are servers of the test."""
+"""A real server for tests: API and gateway on a free port, over a real store, with machines that are servers of the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from tests.fakes import FakeNode
@@ -17,13 +17,28 @@ from tests.fakes import FakeNode
 from sandlot.engine.api.app import build_app
 from sandlot.engine.api.deps import Deps
 from sandlot.engine.control.access import Access
-from sandlot.engine.control.lifecycle import Lifecycle
-from sandlot.engine.control.sandbox_request import Limits
-from sandlot.engine.control.suspension import Suspension
-from sandlot.engine.control.usage_history import MetricsHistory
-from sandlot.engine.core.model import ENVD_PORT, LogEntry, Sandbox, State, Template
-from sandlot.engine.gateway import Gateway
+from sandlot.engine.control.create import CreateOptions
+from sandlot.engine.control.plane import ControlPlane
+from sandlot.engine.control.sandbox_request import SandboxLimits
+from sandlot.engine.control.usage_history import UsageHistory
+from sandlot.engine.core.errors import NotFound
+from sandlot.engine.core.model import (
+    ENVD_PORT,
+    Checkpoint,
+    Instance,
+    NodeCounters,
+    PauseMode,
+    Resources,
+    State,
+    Template,
+)
+from sandlot.engine.gateway.app import Gateway
 from sandlot.engine.gateway.routes import Routes
+from sandlot.engine.node.envd.client import EnvdClient
+from sandlot.engine.node.idle_freezer import IdleFreezer
+from sandlot.engine.node.machine_files import BootRecord
+from sandlot.engine.node.machine_table import LiveMachine
+from sandlot.engine.node.proxy.app import LocalProxy
 from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
 from sandlot.server.http import Server, build_server
 from sandlot.server.telemetry import Telemetry, Watched
@@ -36,33 +51,74 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class TalkativeNode(FakeNode):
-    """Its machines have logs, and services on their loopback if `relays` says so."""
+class ServingNode(FakeNode):
+    """Has a real proxy. Ports of its machines are those of the test's servers; services on their loopback are in `relays`."""
 
-    def __init__(self) -> None:
+    def __init__(self, ports: Mapping[int, int], most_per_sandbox: int) -> None:
         super().__init__()
-        self.entries: list[LogEntry] = []
         self.relays: dict[int, int] = {}
         self.asked: list[int] = []
+        self.real_proxy = LocalProxy(
+            machines=self,
+            freezer=IdleFreezer(NeverIdle(), patience_s=0),
+            envd=cast(EnvdClient, self),
+            most_per_sandbox=most_per_sandbox,
+            dial=lambda _, port: ("127.0.0.1", ports.get(port, 1)),
+        )
+        self.proxy = self.real_proxy  # type: ignore[assignment]
 
-    async def logs(self, sandbox_id: str) -> list[LogEntry]:
-        return self.entries
+    def known(self, sandbox_id: str) -> LiveMachine:
+        if sandbox_id not in self.running:
+            raise NotFound(f"there is no machine of sandbox {sandbox_id}")
+        return LiveMachine(
+            machine=self.running[sandbox_id],
+            instance=Instance(machine_id=sandbox_id, runtime="fake"),
+            token=None,
+            boot=BootRecord(guest="g", layers=(), boot_id="b", resources=Resources()),
+        )
 
-    async def relay_port(self, sandbox_id: str, port: int) -> int | None:
+    async def relay(self, address: str, token: str | None, port: int) -> int | None:
         self.asked.append(port)
         return self.relays.get(port)
+
+    async def stop(self, sandbox_id: str) -> None:
+        self.real_proxy.cut(sandbox_id)
+        await super().stop(sandbox_id)
+
+    async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
+        with self.real_proxy.closed(sandbox_id):
+            await self.real_proxy.drain(sandbox_id, 0.2)
+            return await super().pause(sandbox_id, memory=memory)
+
+    async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
+        with self.real_proxy.closed(sandbox_id):
+            await self.real_proxy.drain(sandbox_id, 0.2)
+            return await super().capture(sandbox_id, name, memory=memory, lasting=lasting)
+
+
+class NeverIdle:
+    """Machines that are never frozen."""
+
+    async def is_idle(self, sandbox_id: str) -> bool:
+        return False
+
+    async def freeze(self, sandbox_id: str) -> None:
+        raise AssertionError("a busy machine was frozen")
+
+    async def thaw(self, sandbox_id: str) -> None:
+        return None
 
 
 @dataclass
 class Doors:
     server: Server
-    edge: Gateway
-    lifecycle: Lifecycle
+    gateway: Gateway
+    control: ControlPlane
     access: Access
-    node: TalkativeNode
+    node: ServingNode
     telemetry: Telemetry
     templates: SqlTemplates
-    history: MetricsHistory
+    history: UsageHistory
     key: str
     team_id: str
     ports: dict[int, int] = field(default_factory=dict)  # port inside any sandbox -> port of the test's server
@@ -103,42 +159,30 @@ async def open_doors(
     shutil.copy(EMPTY_DATABASE[-1], directory / "test.db")
     database = Database.sqlite(directory / "test.db")
     await database.migrate()
-    node, telemetry = TalkativeNode(), Telemetry()
+    ports: dict[int, int] = {}
+    node, telemetry = ServingNode(ports, most), Telemetry()
     sandboxes, templates = SqlSandboxes(database), SqlTemplates(database)
     await templates.put(_base_template())
-    limits = Limits(max_sandboxes=max_sandboxes)
-    lifecycle = Lifecycle(
+    control = ControlPlane.build(
         sandboxes=sandboxes,
         templates=templates,
-        nodes={node.name: node},
+        nodes=[node],
         clock=now,
-        default_runtime="fake",
-        limits=limits,
+        options=CreateOptions(default_runtime="fake", limits=SandboxLimits(max_sandboxes=max_sandboxes)),
     )
-
-    async def running() -> list[Sandbox]:
-        return list(await sandboxes.query(states=(State.RUNNING,)))
-
-    async def states() -> Mapping[str, int]:
-        return {state.value: await lifecycle.count(None, (state,)) for state in State}
+    await control.open()
 
     async def metrics() -> bytes:
-        return await telemetry.render(states, edge.open_connections)
+        states = {state.value: await control.lookup.count(None, (state,)) for state in State}
+        open_now = NodeCounters(open_connections=node.real_proxy.open_count())
+        return telemetry.render(states, {"local": open_now})
 
     access = Access(store=SqlAccess(database), clock=now)
     team = await access.ensure_first_team()
     _, secret = await access.create_key(team.id, "tests")
-    history = MetricsHistory(lambda sandbox: lifecycle.node_of(sandbox).usage(sandbox.id), running)
-    suspension = Suspension(
-        lifecycle=lifecycle,
-        templates=templates,
-        clock=now,
-        limits=limits,
-        drain=lambda sandbox_id: edge.drain(sandbox_id, 0.2),
-    )
+    history = UsageHistory(control.nodes, control.lookup)
     deps = Deps(
-        lifecycle=lifecycle,
-        suspension=suspension,
+        control=control,
         access=access,
         templates=templates,
         history=history,
@@ -148,26 +192,23 @@ async def open_doors(
         domain=domain,
         metrics=metrics,
     )
-    ports: dict[int, int] = {}
-    edge = Gateway(
+    routes = Routes(control.lookup.find, control.lookup.running)
+    gateway = Gateway(
         Watched(build_app(deps), telemetry),
-        Routes(lifecycle.find, running),
-        relay=node.relay_port,
-        wake=suspension.wake,
+        routes=routes,
+        nodes=control.nodes,
+        wakes=control.suspension,
+        observer=telemetry,
         domain=domain,
-        dial=lambda sandbox, port: ("127.0.0.1", ports.get(port, 1)),
-        most_per_sandbox=most,
-        on_pass=lambda kind: telemetry.edge_passed.labels(kind).inc(),
-        on_refusal=lambda status: telemetry.edge_refused.labels(str(status)).inc(),
     )
-    lifecycle.on_change(edge.changed)
-    lifecycle.on_change(history.changed)
-    server = build_server(edge, host="127.0.0.1", port=0, before_shutdown=edge.close)
+    control.states.on_change(routes.changed)
+    control.states.on_change(history.changed)
+    server = build_server(gateway, host="127.0.0.1", port=0, before_shutdown=node.real_proxy.close)
     try:
         async with serving(server):
-            yield Doors(server, edge, lifecycle, access, node, telemetry, templates, history, secret, team.id, ports)
+            yield Doors(server, gateway, control, access, node, telemetry, templates, history, secret, team.id, ports)
     finally:
-        await lifecycle.close()
+        await control.close()
         await database.close()
 
 

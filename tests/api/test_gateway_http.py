@@ -1,4 +1,4 @@
-"""HTTP through the edge, against real servers that play the machine: routes, headers, refusals."""
+"""HTTP through the gateway, against real servers that play the machine: routes, headers, refusals."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_a_relay_that_went_away_is_asked_for_again(doors: Doors, sandbox: 
 
 SPELLINGS = (
     "/init //init /./init /%69nit /init/ /INIT /x/../init /%2e/init /%2569nit /init?x=1 /init;a=b /%2Finit /init/x "
-    "/relay /freeze /unfreeze /collapse /fsfreeze /fsthaw /logs /stillness"
+    "/relay /freeze /unfreeze /collapse /fsfreeze /fsthaw /logs /idle /stillness"
 )
 
 
@@ -214,7 +214,7 @@ async def test_signed_urls_without_an_id_find_their_sandbox(doors: Doors) -> Non
             query = {"path": "/home/a b", "username": "user", "signature": signed, "signature_expiration": "1999999999"}
             response = await client.get("/files", params=query)
             assert response.status_code == 200 and response.json()["path"] == "/files"
-        before = doors.telemetry.edge_passed.labels("http")._value.get()
+        before = doors.telemetry.forwarded_requests.labels("http")._value.get()
         assert before == 2
         query["signature"] = signed[:-2] + "xx"
         wrong = await client.get("/files", params=query)
@@ -241,7 +241,7 @@ async def test_too_many_requests_at_once_are_refused(tmp_path: Path) -> None:
         sandbox = (await doors.create())["sandboxID"]
         doors.ports[8000] = port
         waiting = [asyncio.create_task(client.get("/", headers=doors.route(sandbox, 8000))) for _ in range(2)]
-        await until(lambda: doors.edge.open_connections(sandbox) == 2)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 2)
         refused = await client.get("/", headers=doors.route(sandbox, 8000))
         assert refused.status_code == 429 and refused.json()["connectionLimit"] == 2
         go.set()
@@ -329,10 +329,10 @@ async def test_two_hosts_are_one_too_many(doors: Doors, sandbox: str) -> None:
 async def test_a_relay_that_cannot_be_asked_is_a_closed_port(
     doors: Doors, sandbox: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def silent(sandbox_id: str, port: int) -> int | None:
+    async def silent(address: str, token: str | None, port: int) -> int | None:
         raise GuestUnresponsive("envd does not answer")
 
-    monkeypatch.setattr(doors.edge._ways, "_relay", silent)
+    monkeypatch.setattr(doors.node, "relay", silent)
     async with doors.client(key=None) as client:
         response = await client.get("/", headers=doors.route(sandbox, 8000))
         assert response.status_code == 502 and "port is not open" in response.json()["message"]
@@ -342,7 +342,7 @@ async def test_a_store_that_is_away_is_a_503(doors: Doors, sandbox: str, monkeyp
     async def away(sandbox_id: str) -> None:
         raise Unavailable("the database cannot be reached")
 
-    monkeypatch.setattr(doors.edge._routes, "_find", away)
+    monkeypatch.setattr(doors.gateway._routes, "_find", away)
     async with doors.client(key=None) as client:
         response = await client.get("/", headers=doors.route("iother0000", 8000))
         assert response.status_code == 503 and "database" in response.json()["message"]

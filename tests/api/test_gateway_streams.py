@@ -1,4 +1,4 @@
-"""Bodies and streams through the edge: how they flow, are held back, and end, on either side."""
+"""Bodies and streams through the gateway: how they flow, are held back, and end, on either side."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_slow_reader_holds_the_sandbox_back(doors: Doors, sandbox: str) 
             await asyncio.sleep(0.3)
         assert written < 40 << 20
         writer.transport.abort()
-        await until(lambda: doors.edge.open_connections(sandbox) == 0)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 0)
 
 
 async def test_each_chunk_arrives_when_it_is_sent(doors: Doors, sandbox: str) -> None:
@@ -163,10 +163,10 @@ async def test_a_client_that_leaves_is_noticed_at_once(doors: Doors, sandbox: st
         doors.ports[8000] = port
         _reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
         writer.write(request(doors, sandbox, "GET / HTTP/1.1"))
-        await until(lambda: doors.edge.open_connections(sandbox) == 1)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 1)
         writer.close()
         await asyncio.wait_for(left.wait(), 60)
-        await until(lambda: doors.edge.open_connections(sandbox) == 0)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 0)
 
 
 async def test_half_an_upload_is_never_taken_for_a_whole_one(doors: Doors, sandbox: str) -> None:
@@ -182,7 +182,7 @@ async def test_half_an_upload_is_never_taken_for_a_whole_one(doors: Doors, sandb
         doors.ports[8000] = port
         _reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
         writer.write(request(doors, sandbox, "POST / HTTP/1.1", "Transfer-Encoding: chunked") + b"4\r\nhalf\r\n")
-        await until(lambda: doors.edge.open_connections(sandbox) == 1)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 1)
         await asyncio.sleep(0.05)
         writer.transport.abort()
         await asyncio.wait_for(done.wait(), 60)
@@ -198,12 +198,12 @@ async def test_draining_waits_for_what_is_open_and_cuts_the_rest(doors: Doors, s
     async with raw_service(hang) as port:
         doors.ports[8000] = port
         stream = asyncio.create_task(raw(doors, request(doors, sandbox, "GET / HTTP/1.1")))
-        await until(lambda: doors.edge.open_connections(sandbox) == 1)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 1)
         await asyncio.sleep(0.05)
-        assert await doors.edge.drain(sandbox, grace_s=0.1) == 1
+        assert await doors.node.real_proxy.drain(sandbox, grace_s=0.1) == 1
         with pytest.raises(ConnectionResetError):
             await stream
-        assert doors.edge.open_connections(sandbox) == 0
+        assert doors.node.real_proxy.open_count(sandbox) == 0
 
 
 async def test_a_half_closed_connection_gets_a_quick_answer_and_no_endless_one(doors: Doors, sandbox: str) -> None:
@@ -232,4 +232,4 @@ async def test_a_half_closed_connection_gets_a_quick_answer_and_no_endless_one(d
         await asyncio.wait_for(left.wait(), 60)
         unfinished = request(doors, sandbox, "POST / HTTP/1.1", "Content-Length: 100", close=False) + b"half"
         assert await half(unfinished) == b""
-        await until(lambda: doors.edge.open_connections(sandbox) == 0)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 0)

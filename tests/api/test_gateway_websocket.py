@@ -1,4 +1,4 @@
-"""WebSockets through the edge."""
+"""WebSockets through the gateway."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_the_service_says_goodbye_with_its_own_code(doors: Doors, sandbox:
             await ws.send_str("close 4321")
             message = await ws.receive(5)
             assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 4321, "as you wish")
-        await until(lambda: doors.edge.open_connections(sandbox) == 0)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 0)
 
 
 async def test_a_lost_client_is_lost_to_the_service_too(doors: Doors, sandbox: str) -> None:
@@ -82,7 +82,7 @@ async def test_a_lost_client_is_lost_to_the_service_too(doors: Doors, sandbox: s
         ws._response.close()
         await until(lambda: bool(echo.closes))
         assert "reason" not in echo.closes[0]
-        await until(lambda: doors.edge.open_connections(sandbox) == 0)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 0)
 
 
 async def test_a_lost_service_closes_the_client_with_an_error(doors: Doors, sandbox: str) -> None:
@@ -163,7 +163,7 @@ async def test_broken_frames_end_the_websocket_and_nothing_else(doors: Doors, sa
             await ws.close()
         async with client.get(f"{doors.url}/health") as response:
             assert response.status == 200
-        await until(lambda: doors.edge.open_connections(sandbox) == 0)
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 0)
 
 
 async def test_a_service_on_loopback_takes_websockets_too(doors: Doors, sandbox: str) -> None:

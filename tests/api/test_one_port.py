@@ -167,7 +167,7 @@ async def test_the_server_tells_about_itself_without_a_key(doors: Doors) -> None
         metrics = (await client.get("/metrics")).text
     assert 'sandlot_sandboxes{state="running"} 1.0' in metrics
     assert 'sandlot_requests_total{method="POST",route="/v2/sandboxes",status="201"} 1.0' in metrics
-    assert "sandlot_create_seconds_count 1.0" in metrics and "sandlot_edge_open_connections 0.0" in metrics
+    assert "sandlot_create_seconds_count 1.0" in metrics and "sandlot_open_connections 0.0" in metrics
 
 
 async def test_every_answer_has_an_id_that_the_caller_may_choose(shared: Doors) -> None:

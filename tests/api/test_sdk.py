@@ -106,7 +106,7 @@ async def test_a_command_whose_sandbox_is_killed_ends_with_the_right_exception(d
         assert await sandbox.is_running()
         command = await sandbox.commands.run("sleep 1000", background=True, timeout=60)
         running = asyncio.create_task(command.wait())
-        assert doors.edge.open_connections(sandbox.sandbox_id) == 1
+        assert doors.node.real_proxy.open_count(sandbox.sandbox_id) == 1
         assert await AsyncSandbox.kill(sandbox.sandbox_id, **doors.sdk) is True
         with pytest.raises(SandboxNotRunningException, match="end of life"):
             await asyncio.wait_for(running, 60)

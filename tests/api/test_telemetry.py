@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 from tests.api.servers import Doors
 
-from sandlot.engine.gateway import SandboxGone
+from sandlot.engine.core.model import NodeCounters
+from sandlot.engine.node.proxy.upstreams import ConnectionCut
 from sandlot.server.telemetry import Telemetry, configure_logging, redact, request_id
 
 SECRETS = (
@@ -59,7 +60,7 @@ def test_what_is_no_secret_stays(lines: io.StringIO) -> None:
 
 def test_a_connection_cut_on_purpose_is_no_error(lines: io.StringIO) -> None:
     server = logging.getLogger("uvicorn.error")
-    server.error("Exception in ASGI application", exc_info=SandboxGone("i1"))
+    server.error("Exception in ASGI application", exc_info=ConnectionCut("i1"))
     assert lines.getvalue() == ""
     server.error("Exception in ASGI application", exc_info=KeyError("x"))
     assert "KeyError" in lines.getvalue()
@@ -96,12 +97,10 @@ async def test_requests_are_counted_by_template_and_logged_without_their_query(
 
 
 async def test_states_that_emptied_go_back_to_zero() -> None:
-    telemetry, counts = Telemetry(), {"running": 2}
-
-    async def states() -> dict[str, int]:
-        return counts
-
-    assert b'sandlot_sandboxes{state="running"} 2.0' in await telemetry.render(states, lambda: 5)
-    counts["running"] = 0
-    text = await telemetry.render(states, lambda: 0)
-    assert b'sandlot_sandboxes{state="running"} 0.0' in text and b"sandlot_edge_open_connections 0.0" in text
+    telemetry = Telemetry()
+    first = telemetry.render(
+        {"running": 2}, {"a": NodeCounters(open_connections=3), "b": NodeCounters(open_connections=2)}
+    )
+    assert b'sandlot_sandboxes{state="running"} 2.0' in first and b"sandlot_open_connections 5.0" in first
+    text = telemetry.render({"running": 0}, {"a": NodeCounters()})
+    assert b'sandlot_sandboxes{state="running"} 0.0' in text and b"sandlot_open_connections 0.0" in text

@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from tests.api.servers import serving
 
-from sandlot.engine.core.errors import Unavailable
+from sandlot.server.errors import StartupFailed
 from sandlot.server.http import build_server
 from sandlot.server.tls import Certificate, certificate_for
 
@@ -116,9 +116,9 @@ def test_the_users_certificate_is_used_or_refused_with_a_reason(tmp_path: Path) 
     other = certificate_for("a.test", tmp_path / "other")
     given = certificate_for("a.test", tmp_path / "none", chain=own.chain, key=own.key)
     assert given == Certificate(chain=own.chain, key=own.key, authority=None) and not (tmp_path / "none").exists()
-    with pytest.raises(Unavailable, match="SANDLOT_TLS_KEY"):
+    with pytest.raises(StartupFailed, match="SANDLOT_TLS_KEY"):
         certificate_for("a.test", tmp_path, chain=own.chain)
-    with pytest.raises(Unavailable, match="cannot be used"):
+    with pytest.raises(StartupFailed, match="cannot be used"):
         certificate_for("a.test", tmp_path, chain=own.chain, key=other.key)
-    with pytest.raises(Unavailable, match="cannot be used"):
+    with pytest.raises(StartupFailed, match="cannot be used"):
         certificate_for("a.test", tmp_path, chain=tmp_path / "missing", key=own.key)

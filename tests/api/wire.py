@@ -1,4 +1,4 @@
-"""The two ends of an exchange in tests of the edge: requests as bytes, and a service that says what it was asked."""
+"""The two ends of an exchange in tests of the gateway: requests as bytes, and a service that says what it was asked."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_two_instances_run_side_by_side_and_know_only_their_own(one: Instance, t
 
 def _namespaces(directory: Path) -> list[str]:
     """Network namespaces pinned for an instance, found by its six digits."""
-    from sandlot.wiring.serve import instance_id
+    from sandlot.wiring.node import instance_id
 
     digits = instance_id(directory)
     pinned = Path("/run/netns")

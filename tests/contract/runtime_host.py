@@ -127,22 +127,22 @@ class Bench:
     real: bool = True
     started: list[Instance] = field(default_factory=list)
 
-    def spec(self, argv: tuple[str, ...] = SERVER, sandbox_id: str = "i1", **given: Any) -> MachineSpec:
+    def spec(self, argv: tuple[str, ...] = SERVER, machine_id: str = "i1", **given: Any) -> MachineSpec:
         values: Mapping[str, Any] = {
-            "sandbox_id": sandbox_id,
-            "directory": self.data_dir / "sandboxes" / sandbox_id,
+            "machine_id": machine_id,
+            "directory": self.data_dir / "sandboxes" / machine_id,
             "layers": (self.layer,),
             "guest": self.guest,
             "slot": self.slot,
             "resources": SMALL,
-            "hostname": sandbox_id,
+            "hostname": machine_id,
             "argv": argv,
             "env": {"PATH": "/bin", "GREETING": "hello"},
         }
         return MachineSpec(**{**values, **given})
 
-    async def start(self, argv: tuple[str, ...] = SERVER, sandbox_id: str = "i1", **given: Any) -> Instance:
-        instance: Instance = await self.runtime.start(self.spec(argv, sandbox_id, **given))
+    async def start(self, argv: tuple[str, ...] = SERVER, machine_id: str = "i1", **given: Any) -> Instance:
+        instance: Instance = await self.runtime.start(self.spec(argv, machine_id, **given))
         self.started.append(instance)
         return instance
 
@@ -166,7 +166,7 @@ class Bench:
     async def left_behind(self) -> list[str]:
         """Everything on this host that names one of the machines, or that they alone could have made."""
         if not self.real:
-            return [found.sandbox_id for found in await self.runtime.instances()]
+            return [found.machine_id for found in await self.runtime.instances()]
         found = [str(path) for path in (self.data_dir / "sandboxes").glob("*/runtime")]
         found += [
             str(path)

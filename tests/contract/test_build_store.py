@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from tests.databases import KINDS, nothing_in
 from tests.rows import a_row
 
@@ -56,21 +58,63 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield found
 
 
-async def test_a_build_comes_back_as_it_was_put(database: Database) -> None:
+async def test_a_build_comes_back_as_it_was_written(database: Database) -> None:
     builds = SqlBuilds(database)
-    await builds.put(a_build())
+    await builds.add(a_build())
     assert await builds.get(a_build().id) == a_build()
     done = a_build(status=BuildStatus.READY, content=CONTENT, finished_at=NOW)
-    await builds.put(done)
-    assert await builds.get(done.id) == done
+    written = await builds.swap(a_build(), done)
+    assert written == replace(done, revision=1) == await builds.get(done.id)
     assert await builds.get("nothing") is None
+
+
+async def test_an_id_is_taken_once(database: Database) -> None:
+    builds = SqlBuilds(database)
+    await builds.add(a_build())
+    with pytest.raises(Conflict):
+        await builds.add(a_build(status=BuildStatus.ERROR))
+    assert await builds.get(a_build().id) == a_build()
+
+
+async def test_of_two_who_change_the_same_version_one_wins(database: Database) -> None:
+    builds = SqlBuilds(database)
+    await builds.add(a_build())
+    outcomes = await asyncio.gather(
+        *(builds.swap(a_build(), a_build(problem=str(number))) for number in range(4)), return_exceptions=True
+    )
+    (winner,) = [each for each in outcomes if isinstance(each, Build)]
+    assert sum(isinstance(each, Conflict) for each in outcomes) == 3
+    assert await builds.get(a_build().id) == winner and winner.revision == 1
+
+
+async def test_what_moved_on_or_is_gone_is_not_overwritten(database: Database) -> None:
+    builds = SqlBuilds(database)
+    await builds.add(a_build())
+    await builds.swap(a_build(), a_build(status=BuildStatus.BUILDING))
+    with pytest.raises(Conflict):
+        await builds.swap(a_build(), a_build(status=BuildStatus.ERROR))
+    with pytest.raises(Conflict):
+        await builds.swap(a_build(2), a_build(2))
+    with pytest.raises(ValueError):
+        await builds.swap(a_build(1), a_build(2))
+
+
+async def test_builds_of_a_database_from_before_revisions_can_be_changed(database: Database) -> None:
+    builds = SqlBuilds(database)
+    await builds.add(a_build())
+    async with database.write("go back") as connection:
+        await connection.execute(text("ALTER TABLE builds DROP COLUMN revision"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
+    await database.migrate()
+    assert await builds.get(a_build().id) == a_build()
+    assert (await builds.swap(a_build(), a_build(status=BuildStatus.BUILDING))).revision == 1
 
 
 async def test_builds_are_found_newest_first_by_template_and_status(database: Database) -> None:
     builds = SqlBuilds(database)
     for number, status in enumerate((BuildStatus.READY, BuildStatus.ERROR, BuildStatus.READY), 1):
-        await builds.put(a_build(number, status=status))
-    await builds.put(a_build(4, template_id="t2", status=BuildStatus.READY))
+        await builds.add(a_build(number, status=status))
+    await builds.add(a_build(4, template_id="t2", status=BuildStatus.READY))
     found = await builds.query(template_id="t1", statuses=[BuildStatus.READY])
     assert [build.id[-1] for build in found] == ["3", "1"]
     assert len(await builds.query()) == 4
@@ -78,7 +122,7 @@ async def test_builds_are_found_newest_first_by_template_and_status(database: Da
 
 async def test_logs_are_read_in_pages_and_no_line_is_written_twice(database: Database) -> None:
     builds = SqlBuilds(database)
-    await builds.put(a_build())
+    await builds.add(a_build())
     lines = [LogEntry(at=NOW, message=f"line {n} é", level="warn", fields={"step": "1"}) for n in range(5)]
     await builds.log(a_build().id, 0, lines[:3])
     await builds.log(a_build().id, 3, lines[3:])
@@ -95,7 +139,7 @@ async def test_a_tag_means_one_build_and_can_be_moved(database: Database) -> Non
     await templates.put(TEMPLATE)
     for number, workdir in ((1, "/one"), (2, "/two")):
         content = replace(CONTENT, workdir=workdir)
-        await builds.put(a_build(number, status=BuildStatus.READY, content=content))
+        await builds.add(a_build(number, status=BuildStatus.READY, content=content))
     first = Tag(template_id="t1", tag="v1", build_id=a_build(1).id, created_at=NOW)
     await tags.assign([first, replace(first, tag="v2")])
     await tags.assign([replace(first, tag="v2", build_id=a_build(2).id)])
@@ -114,8 +158,8 @@ async def test_a_tag_means_one_build_and_can_be_moved(database: Database) -> Non
 
 async def test_a_template_is_forgotten_with_its_builds_logs_and_tags(database: Database) -> None:
     builds, tags = SqlBuilds(database), SqlTags(database)
-    await builds.put(a_build(1))
-    await builds.put(a_build(2, template_id="t2"))
+    await builds.add(a_build(1))
+    await builds.add(a_build(2, template_id="t2"))
     await builds.log(a_build(1).id, 0, [LogEntry(at=NOW, message="x")])
     await tags.assign([Tag(template_id="t1", tag="v1", build_id=a_build(1).id, created_at=NOW)])
     await builds.forget("t1")
@@ -126,8 +170,8 @@ async def test_a_template_is_forgotten_with_its_builds_logs_and_tags(database: D
 async def test_a_sandbox_finds_the_build_that_it_was_made_from(database: Database) -> None:
     builds, templates = SqlBuilds(database), SqlTemplates(database)
     await templates.put(TEMPLATE)
-    await builds.put(a_build(1, status=BuildStatus.READY, content=replace(CONTENT, layers=(), user="another")))
-    await builds.put(a_build(2, template_id="t2", content=CONTENT))
+    await builds.add(a_build(1, status=BuildStatus.READY, content=replace(CONTENT, layers=(), user="another")))
+    await builds.add(a_build(2, template_id="t2", content=CONTENT))
     for build_id, user in ((a_build(1).id, "another"), (a_build(2).id, "user"), ("gone", "user"), (None, "user")):
         found = await templates.of(a_sandbox(build_id))
         assert found is not None and found.default_user == user

@@ -52,7 +52,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path, layer: Path) -> 
 async def test_a_started_machine_is_alive_and_found_until_it_is_stopped(bench: Bench) -> None:
     instance = await bench.start()
     assert await bench.runtime.alive(instance)
-    assert [found.sandbox_id for found in await bench.runtime.instances()] == ["i1"]
+    assert [found.machine_id for found in await bench.runtime.instances()] == ["i1"]
     await bench.runtime.stop(instance)
     assert not await bench.runtime.alive(instance)
     assert await bench.runtime.instances() == []
@@ -64,7 +64,7 @@ async def test_stopping_twice_or_stopping_what_never_was_is_fine(bench: Bench) -
     instance = await bench.start()
     await bench.runtime.stop(instance)
     await bench.runtime.stop(instance)
-    await bench.runtime.stop(Instance(sandbox_id="inever", runtime=bench.runtime.name))
+    await bench.runtime.stop(Instance(machine_id="inever", runtime=bench.runtime.name))
     assert await bench.gone()
 
 
@@ -74,7 +74,7 @@ async def test_a_machine_that_ends_by_itself_is_reported_and_stays_listed_until_
     ended = await asyncio.wait_for(bench.runtime.wait(instance), 20)
     assert (ended.reason, ended.expected) == ("exited", False)
     assert not await bench.runtime.alive(instance)
-    assert [found.sandbox_id for found in await bench.runtime.instances()] == ["i1"]
+    assert [found.machine_id for found in await bench.runtime.instances()] == ["i1"]
     with pytest.raises(NotFound):
         await bench.runtime.usage(instance)
     await bench.runtime.stop(instance)
@@ -155,7 +155,7 @@ async def test_usage_is_within_what_was_given(bench: Bench) -> None:
 @every_runtime
 async def test_usage_of_what_is_not_there_is_not_found(bench: Bench) -> None:
     with pytest.raises(NotFound):
-        await bench.runtime.usage(Instance(sandbox_id="inever", runtime=bench.runtime.name))
+        await bench.runtime.usage(Instance(machine_id="inever", runtime=bench.runtime.name))
 
 
 @every_runtime
@@ -187,7 +187,7 @@ PATIENT = ("/bin/sh", "-c", f"while true; do {' '.join(SERVER)}; done")
 
 async def captured(bench: Bench, instance: Instance, *, final: bool = False) -> dict[str, Any]:
     """What a start needs to begin with this machine's state."""
-    into = bench.data_dir / "states" / instance.sandbox_id
+    into = bench.data_dir / "states" / instance.machine_id
     into.parent.mkdir(exist_ok=True)
     await asyncio.sleep(0.1)  # connections were closed a moment ago
     await bench.runtime.capture(instance, into, final=final)
@@ -202,7 +202,7 @@ async def test_a_machine_that_was_captured_goes_on_and_another_begins_with_its_s
     assert await bench.runtime.alive(instance)
     await bench.runtime.stop(instance)
     assert await bench.gone(), "what is captured holds nothing of the machine"
-    again = await bench.start(PATIENT, sandbox_id="i2", **state)
+    again = await bench.start(PATIENT, machine_id="i2", **state)
     assert await bench.runtime.alive(again)
 
 
@@ -210,7 +210,7 @@ async def test_a_machine_that_was_captured_goes_on_and_another_begins_with_its_s
 async def test_a_machine_that_is_not_there_cannot_be_captured(bench: Bench) -> None:
     with pytest.raises((NotFound, MachineFailed)):
         await bench.runtime.capture(
-            Instance(sandbox_id="inever", runtime=bench.runtime.name), bench.data_dir / "x", final=False
+            Instance(machine_id="inever", runtime=bench.runtime.name), bench.data_dir / "x", final=False
         )
     assert not (bench.data_dir / "x").exists()
 
@@ -224,7 +224,7 @@ async def test_a_state_that_cannot_be_read_fails_the_start_and_leaves_nothing(be
         if path.is_file() and not path.is_symlink():
             path.unlink()
     with pytest.raises((MachineFailed, Unavailable)):
-        await bench.start(PATIENT, sandbox_id="i2", **state)
+        await bench.start(PATIENT, machine_id="i2", **state)
     assert await bench.gone()
 
 
@@ -245,7 +245,7 @@ async def test_files_are_in_a_state_as_they_were_at_that_moment(bench: Bench) ->
     assert await answered(bench, "echo second >/home/a; cat /home/a") == "second\n"
     await bench.runtime.stop(instance)
     for number in (2, 3):
-        child = await bench.start(PATIENT, sandbox_id=f"i{number}", **state)
+        child = await bench.start(PATIENT, machine_id=f"i{number}", **state)
         said = await answered(bench, "cat /home/a; stat -c '%u %a' /home/a; ls /bin/wc")
         assert said.startswith("first\n1000 600\n") and "No such file" in said
         await bench.ask("echo of the child >/home/a")
@@ -259,7 +259,7 @@ async def test_processes_are_in_a_state_where_the_runtime_says_so(bench: Bench) 
     await bench.ask("until [ -s /tmp/count ]; do sleep 0.02; done")
     state = await captured(bench, instance, final=True)
     await bench.runtime.stop(instance)
-    await bench.start(PATIENT, sandbox_id="i2", **state)
+    await bench.start(PATIENT, machine_id="i2", **state)
     first, _ = int(await answered(bench, "cat /tmp/count")), await asyncio.sleep(0.3)
     assert (int(await answered(bench, "cat /tmp/count")) > first) is bench.runtime.captures_memory
 
@@ -288,7 +288,7 @@ async def test_a_machine_has_its_names_its_guest_and_its_network(bench: Bench) -
 @real_runtimes
 async def test_a_slot_can_be_used_again_and_again(bench: Bench) -> None:
     for number in range(3):
-        instance = await bench.start(sandbox_id=f"i{number}")
+        instance = await bench.start(machine_id=f"i{number}")
         assert await bench.ask("hostname") == f"i{number}\n"
         await bench.runtime.stop(instance)
 
@@ -376,7 +376,7 @@ async def test_a_busy_machine_gets_no_more_than_its_processors(bench: Bench) -> 
         if (await bench.runtime.usage(instance)).cpu_used_pct > 1:
             break
         await asyncio.sleep(0.5)
-    cgroup, began = bench.runtime._cgroup(instance.sandbox_id), time.monotonic()
+    cgroup, began = bench.runtime._cgroup(instance.machine_id), time.monotonic()
     used = -cgroup.sample().cpu_ns
     await asyncio.sleep(1.5)
     used, elapsed = used + cgroup.sample().cpu_ns, time.monotonic() - began
@@ -408,7 +408,7 @@ async def test_grace_lets_the_first_process_end_by_itself(bench: Bench) -> None:
 async def test_many_machines_start_at_once_and_all_go(bench: Bench) -> None:
     async def one(number: int) -> None:
         async with slot(index=10 + number) as place:
-            instance = await bench.runtime.start(bench.spec(sandbox_id=f"i{number}", slot=place))
+            instance = await bench.runtime.start(bench.spec(machine_id=f"i{number}", slot=place))
             assert await bench.runtime.alive(instance)
             await bench.runtime.stop(instance)
 
@@ -420,9 +420,9 @@ async def test_many_machines_start_at_once_and_all_go(bench: Bench) -> None:
 async def test_an_id_that_is_a_path_is_refused(bench: Bench) -> None:
     for bad in ("../x", "a/b", "", ".", "x" * 200):
         with pytest.raises(MachineFailed):
-            await bench.runtime.start(bench.spec(sandbox_id=bad, directory=bench.data_dir / "sandboxes" / "i1"))
+            await bench.runtime.start(bench.spec(machine_id=bad, directory=bench.data_dir / "sandboxes" / "i1"))
         with pytest.raises(MachineFailed):
-            await bench.runtime.stop(Instance(sandbox_id=bad, runtime=bench.runtime.name))
+            await bench.runtime.stop(Instance(machine_id=bad, runtime=bench.runtime.name))
 
 
 @real_runtimes

@@ -48,7 +48,7 @@ def start(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     started: list[Server] = []
 
     def start(**settings: str) -> Server:
-        server = new_server(tmp_path_factory, runtime, **{"pool_size": "0", "seeds": "0", **settings})
+        server = new_server(tmp_path_factory, runtime, **{"pool_size": "0", "boot_snapshots": "0", **settings})
         started.append(server)
         server.up()
         return server

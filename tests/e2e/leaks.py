@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from sandlot.wiring.serve import instance_id
+from sandlot.wiring.node import instance_id
 
 CGROUPS = Path("/sys/fs/cgroup")
 PINS = Path("/run/netns")

@@ -120,6 +120,17 @@ class Server:
         with self.http() as client:
             return [row["sandboxID"] for row in client.get("/v2/sandboxes?state=running,paused").json()]
 
+    def machine_id(self, sandbox_id: str) -> str:
+        """What the sandbox's machine is called on the host: a leased one has a name of its own."""
+        path = self.data_dir / "sandboxes" / sandbox_id
+        return path.readlink().name if path.is_symlink() else sandbox_id
+
+    def warm(self) -> set[str]:
+        """Machines of the warm pool."""
+        paths = list((self.data_dir / "sandboxes").iterdir())
+        leased = {path.readlink().name for path in paths if path.is_symlink()}
+        return {path.name for path in paths if not path.is_symlink() and path.name.startswith("m")} - leased
+
     @property
     def log(self) -> str:
         return (self.data_dir / "logs" / "server.log").read_text(errors="replace")

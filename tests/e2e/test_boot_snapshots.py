@@ -11,7 +11,7 @@ from e2b import Sandbox
 from tests.e2e.conftest import assert_nothing_left, new_server
 from tests.e2e.server import Server, until
 from tests.e2e.test_forks import fork
-from tests.e2e.test_pool import LEFTOVERS, PROCESSES, look, number
+from tests.e2e.test_warm_pool import LEFTOVERS, PROCESSES, look, number
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -28,22 +28,22 @@ def booted(server: Server) -> Sandbox:
     return server.create(timeout=600)
 
 
-def seeds(server: Server) -> list[Path]:
-    return list((server.data_dir / "checkpoints").glob("seed-*"))
+def boot_snapshots(server: Server) -> list[Path]:
+    return list((server.data_dir / "checkpoints").glob("boot-*"))
 
 
 def begun_with_one(server: Server, **options: Any) -> Sandbox:
-    if not seeds(server):
+    if not boot_snapshots(server):
         for _ in range(2):
             server.create().kill()
-        until(lambda: seeds(server), 60, "a seed")
-    before = number(server, "sandlot_seeded_total")
+        until(lambda: boot_snapshots(server), 60, "a boot snapshot")
+    before = number(server, "sandlot_boot_snapshot_starts_total")
     sandbox = server.create(**options)
-    assert number(server, "sandlot_seeded_total") == before + 1, "it began with the seed"
+    assert number(server, "sandlot_boot_snapshot_starts_total") == before + 1, "it began with the boot snapshot"
     return sandbox
 
 
-def test_a_sandbox_that_began_with_a_seed_is_like_one_that_booted(server: Server, booted: Sandbox) -> None:
+def test_a_sandbox_that_began_with_a_boot_snapshot_is_like_one_that_booted(server: Server, booted: Sandbox) -> None:
     one, two = begun_with_one(server, envs={"GIVEN": "yes"}), begun_with_one(server)
     for sandbox in (booted, one, two):
         seen = look(sandbox)
@@ -86,14 +86,14 @@ def test_it_is_paused_resumed_forked_and_outlives_the_server(server: Server) -> 
     for each in (sandbox, child):
         assert each.files.read("/home/user/kept") == "1" and "sleep" in str(each.commands.list())
         each.kill()
-    begun_with_one(server).kill()  # the seed is found again
+    begun_with_one(server).kill()  # the boot snapshot is found again
 
 
 @pytest.mark.parametrize("harm", ["cut short", "overwritten"])
-def test_a_damaged_seed_costs_time_and_nothing_else(server: Server, harm: str) -> None:
+def test_a_damaged_boot_snapshot_costs_time_and_nothing_else(server: Server, harm: str) -> None:
     begun_with_one(server).kill()
-    (seed,) = seeds(server)
-    largest = max((path for path in seed.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    (snapshot,) = boot_snapshots(server)
+    largest = max((path for path in snapshot.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     size = largest.stat().st_size
     with largest.open("r+b") as file:
         if harm == "cut short":
@@ -102,7 +102,7 @@ def test_a_damaged_seed_costs_time_and_nothing_else(server: Server, harm: str) -
             file.write(b"\xff" * size)
     sandbox = server.create()
     assert sandbox.commands.run("echo well").stdout == "well\n"
-    assert not seeds(server)
+    assert not boot_snapshots(server)
     sandbox.kill()
     server.down()  # a server that was started anew tries again at once
     server.up()

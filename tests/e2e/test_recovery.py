@@ -27,7 +27,7 @@ COUNTER = "n=0; while :; do n=$((n+1)); echo $n > /tmp/count; sleep 0.05; done"
 @pytest.fixture(scope="module")
 def mortal(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that is killed again and again, and started again."""
-    with in_pristine(tmp_path_factory, runtime, pool_size="0", seeds="0") as server:
+    with in_pristine(tmp_path_factory, runtime, pool_size="0", boot_snapshots="0") as server:
         yield server
 
 

@@ -45,15 +45,15 @@ def number(server: Server, name: str) -> int:
 
 
 def full(server: Server, size: int = SIZE) -> None:
-    until(lambda: number(server, "sandlot_pool_ready") >= size, 60, "a full pool")
+    until(lambda: number(server, "sandlot_warm_pool_ready") >= size, 60, "a full pool")
 
 
 def ready_made(server: Server, **options: Any) -> Sandbox:
     """A sandbox that stood ready."""
     full(server)
-    before = number(server, "sandlot_pool_hits_total")
+    before = number(server, "sandlot_warm_pool_hits_total")
     sandbox = server.create(**options)
-    assert number(server, "sandlot_pool_hits_total") == before + 1, "it came from the pool"
+    assert number(server, "sandlot_warm_pool_hits_total") == before + 1, "it came from the pool"
     return sandbox
 
 
@@ -135,8 +135,12 @@ def test_it_pauses_resumes_forks_and_ends_like_any_other(pooled: Server) -> None
     forked = Sandbox.connect(child["sandbox"]["sandboxID"], timeout=60, **pooled.sdk)
     assert forked.files.read("/home/user/kept") == "1" and look(forked)["boot"] != boot
     for each in (sandbox, forked):
+        seen = look(each)
+        assert seen["host"] == seen["file"] == each.sandbox_id and seen["hosts"] == "1", "each has a name of its own"
+    for each in (sandbox, forked):
+        names = {each.sandbox_id, pooled.machine_id(each.sandbox_id)}
         assert each.kill() is True
-        until(lambda gone=each: not any(gone.sandbox_id in trace for trace in leaks.traces(pooled.data_dir)))  # type: ignore[misc]
+        until(lambda gone=names: not any(name in trace for name in gone for trace in leaks.traces(pooled.data_dir)))  # type: ignore[misc]
 
 
 def test_a_server_killed_with_a_full_pool_starts_over_and_leaves_nothing(pooled: Server) -> None:
@@ -146,9 +150,10 @@ def test_a_server_killed_with_a_full_pool_starts_over_and_leaves_nothing(pooled:
     before = {trace for trace in leaks.traces(pooled.data_dir) if trace.startswith("path") and "/sandboxes/" in trace}
     assert len(before) > SIZE
     pooled.up()
-    mine = f"path {pooled.data_dir}/sandboxes/{sandbox.sandbox_id}"
+    names = {sandbox.sandbox_id, pooled.machine_id(sandbox.sandbox_id)}
+    mine = {f"path {pooled.data_dir}/sandboxes/{name}" for name in names}
     after = {trace for trace in leaks.traces(pooled.data_dir) if trace.startswith("path") and "/sandboxes/" in trace}
-    assert after == {mine}, "what nobody has is gone; what somebody has is not"
+    assert after == mine and len(mine) == 2, "what nobody has is gone; what somebody has is not"
     assert sandbox.commands.run("echo alive").stdout == "alive\n"
     sandbox.kill()
     pooled.create().kill()
@@ -158,11 +163,10 @@ def test_a_server_killed_with_a_full_pool_starts_over_and_leaves_nothing(pooled:
     pooled.up()
 
 
-def test_a_machine_that_dies_in_store_is_not_handed_out(pooled: Server) -> None:
+def test_a_machine_that_dies_in_the_pool_is_not_leased(pooled: Server) -> None:
     pooled.create().kill()
     full(pooled)
-    stored = {path.name for path in (pooled.data_dir / "sandboxes").iterdir()} - set(pooled.running())
-    victim = sorted(stored)[0]
+    victim = sorted(pooled.warm())[0]
     (pid,) = (pooled.data_dir / "run").glob(f"*-machines/{victim}.pid")
     process = int(pid.read_text())
     assert process > 1 and f"/{victim}" in Path(f"/proc/{process}/cgroup").read_text()
@@ -184,7 +188,7 @@ def test_a_template_that_is_built_again_or_deleted_has_nothing_in_store(pooled: 
         until(lambda: _with_steps(pooled) >= SIZE, 60, "machines of this template in store")
     with pooled.http() as client:
         assert client.delete(f"/templates/{name}").status_code == 204, "what stands ready is no use of a template"
-    until(lambda: not _with_steps(pooled), 60, "the end of what stood ready, and of what was being made ready")
+    until(lambda: not _with_steps(pooled), 60, "the end of warm machines, and of the one being started")
 
 
 def _with_steps(server: Server) -> int:

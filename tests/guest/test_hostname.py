@@ -32,6 +32,14 @@ def test_a_file_of_no_reasonable_size_is_left_alone(tmp_path: Path) -> None:
     assert file.read_text().startswith("old\n")
 
 
+def test_only_names_that_the_engine_gave_are_taken_from_the_file(tmp_path: Path) -> None:
+    given, own = tmp_path / "given", tmp_path / "own"
+    given.write_text("i0123456789abcdefghij\n")
+    own.write_text("my-image\n")
+    assert hostname._written(str(given)) == "i0123456789abcdefghij"
+    assert hostname._written(str(own)) == hostname._written(str(tmp_path / "missing")) == ""
+
+
 def test_who_is_not_the_first_process_of_a_machine_names_nothing(tmp_path: Path) -> None:
     assert os.getpid() != 1
     before = socket.gethostname()

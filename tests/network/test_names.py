@@ -85,7 +85,7 @@ async def test_garbage_at_the_relay_gets_no_answer_and_does_no_harm(slots: Slots
 
 
 async def test_a_flood_of_queries_leaves_other_sandboxes_alone(slots: Slots) -> None:
-    loud, quiet = await guest_with(slots), await guest_with(slots, sandbox_id="i2")
+    loud, quiet = await guest_with(slots), await guest_with(slots, machine_id="i2")
 
     def flood() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:

@@ -23,8 +23,8 @@ OPEN = NetworkPolicy()
 NOTHING = NetworkPolicy(allow_internet=False)
 
 
-async def guest_with(slots: Slots, policy: NetworkPolicy = OPEN, sandbox_id: str = "i1") -> Guest:
-    return Guest(await slots.acquire(sandbox_id, policy))
+async def guest_with(slots: Slots, policy: NetworkPolicy = OPEN, machine_id: str = "i1") -> Guest:
+    return Guest(await slots.acquire(machine_id, policy))
 
 
 @contextlib.contextmanager
@@ -84,8 +84,8 @@ async def test_other_slots_are_unreachable_even_if_the_operator_opens_all_privat
     open_slots: Open, world: World
 ) -> None:
     slots = await open_slots(allow_private=(IPv4Network("10.0.0.0/8"),))
-    one, two = await guest_with(slots), await guest_with(slots, sandbox_id="i2")
-    neighbour = await guest_with(await open_slots(), sandbox_id="i3")
+    one, two = await guest_with(slots), await guest_with(slots, machine_id="i2")
+    neighbour = await guest_with(await open_slots(), machine_id="i3")
     with (
         two.web(8080),
         neighbour.web(8080),

@@ -113,7 +113,7 @@ def test_a_bad_query_is_refused_or_finds_nothing(http: httpx.Client, query: str)
     assert answer.status_code in (200, 400, 414, 422), answer.text
 
 
-# -- the sandbox's daemon, through the edge ------------------------------------------------------------------------
+# -- the sandbox's daemon, through the gateway ------------------------------------------------------------------------
 
 
 @pytest.fixture

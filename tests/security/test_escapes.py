@@ -255,7 +255,7 @@ for act in (
 
 async def test_root_inside_is_nobody_outside(prisoner: Prisoner) -> None:
     driver = prisoner.bench.runtime
-    group = driver._cgroup(prisoner.instance.sandbox_id)
+    group = driver._cgroup(prisoner.instance.machine_id)
     status = {pid: Path(f"/proc/{pid}/status").read_text() for pid in group.pids()}
     assert status
     for pid, text in status.items():

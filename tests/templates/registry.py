@@ -67,11 +67,11 @@ def running(directory: Path, port: int, login: str | None = None) -> Iterator[Re
     auth = ""
     if login is not None:
         user, _, password = login.partition(":")
-        made = subprocess.run(
+        hashed = subprocess.run(
             ["python3", "-c", "import crypt,sys; print(crypt.crypt(sys.argv[1], '$2b$04$' + 'abcdefghijklmnopqrstuv'))", password],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        (directory / "htpasswd").write_text(f"{user}:{made.stdout.strip()}\n")
+        (directory / "htpasswd").write_text(f"{user}:{hashed.stdout.strip()}\n")
         auth = f"auth: {{htpasswd: {{realm: tests, path: {directory / 'htpasswd'}}}}}"
     config = directory / "config.yml"
     config.write_text(CONFIG.format(root=directory / "storage", port=port, auth=auth))

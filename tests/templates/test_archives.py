@@ -1,4 +1,4 @@
-"""Hostile archives: whatever an upload holds stays in its own build, and is told with its step."""
+"""Hostile archives: whatever an upload holds stays in its own build, and is reported with its step."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def copy(server: Server, content: bytes, args: list[str], before: list[dict[str,
     """Build a template with one COPY of this archive; its last status."""
     files_hash = hashlib.sha256(uuid.uuid4().bytes).hexdigest()
     with server.http() as client:
-        made = client.post("/v3/templates", json={"name": f"archive-{uuid.uuid4().hex[:8]}"}).json()
-        link = client.get(f"/templates/{made['templateID']}/files/{files_hash}").json()
+        requested = client.post("/v3/templates", json={"name": f"archive-{uuid.uuid4().hex[:8]}"}).json()
+        link = client.get(f"/templates/{requested['templateID']}/files/{files_hash}").json()
         assert link["present"] is False
         assert httpx.put(link["url"], content=content, trust_env=False).status_code == 200
-        assert client.get(f"/templates/{made['templateID']}/files/{files_hash}").json()["present"] is True
+        assert client.get(f"/templates/{requested['templateID']}/files/{files_hash}").json()["present"] is True
         step = {"type": "COPY", "args": args, "filesHash": files_hash}
-        start = f"/v2/templates/{made['templateID']}/builds/{made['buildID']}"
+        start = f"/v2/templates/{requested['templateID']}/builds/{requested['buildID']}"
         assert (
             client.post(start, json={"fromImage": "e2bdev/base", "steps": [*(before or []), step]}).status_code == 202
         )
         deadline = time.monotonic() + 60
         while True:
             status: dict[str, Any] = client.get(
-                f"/templates/{made['templateID']}/builds/{made['buildID']}/status"
+                f"/templates/{requested['templateID']}/builds/{requested['buildID']}/status"
             ).json()
             if status["status"] in ("ready", "error"):
-                return {**status, "template": made["templateID"]}
+                return {**status, "template": requested["templateID"]}
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
@@ -149,9 +149,9 @@ def test_files_go_where_docker_would_put_them(server: Server) -> None:
 def test_an_upload_needs_its_link(server: Server) -> None:
     files_hash = "0" * 64
     with server.http() as client:
-        made = client.post("/v3/templates", json={"name": f"link-{uuid.uuid4().hex[:8]}"}).json()
-        url = client.get(f"/templates/{made['templateID']}/files/{files_hash}").json()["url"]
-        assert client.get(f"/templates/{made['templateID']}/files/{'z' * 64}").status_code == 400
+        requested = client.post("/v3/templates", json={"name": f"link-{uuid.uuid4().hex[:8]}"}).json()
+        url = client.get(f"/templates/{requested['templateID']}/files/{files_hash}").json()["url"]
+        assert client.get(f"/templates/{requested['templateID']}/files/{'z' * 64}").status_code == 400
         for wrong in (
             url.replace("signature=", "signature=0"),
             url.replace(files_hash, "1" * 64),
@@ -159,12 +159,12 @@ def test_an_upload_needs_its_link(server: Server) -> None:
         ):
             assert client.put(wrong, content=b"x").status_code == 403
         step = {"type": "COPY", "args": ["a", "b"], "filesHash": files_hash}
-        start = f"/v2/templates/{made['templateID']}/builds/{made['buildID']}"
+        start = f"/v2/templates/{requested['templateID']}/builds/{requested['buildID']}"
         assert client.post(start, json={"steps": [step]}).status_code == 202
         deadline = time.monotonic() + 60
-        while (status := client.get(f"/templates/{made['templateID']}/builds/{made['buildID']}/status").json())[
-            "status"
-        ] == "building":
+        while (
+            status := client.get(f"/templates/{requested['templateID']}/builds/{requested['buildID']}/status").json()
+        )["status"] == "building":
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert "were not uploaded" in status["reason"]["message"]

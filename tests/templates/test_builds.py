@@ -224,7 +224,7 @@ def test_a_template_builds_upon_another_and_inherits_what_it_runs(server: Server
         sandbox.kill()
 
 
-def test_more_builds_than_places_wait_and_say_so(server: Server) -> None:
+def test_more_builds_than_slots_wait_and_say_so(server: Server) -> None:
     recipe = Template().from_base_image().run_cmd(f"sleep 6; echo {uuid.uuid4()}")
     infos = [Template.build_in_background(recipe, unique("queue"), **server.sdk) for _ in range(3)]
     deadline = time.monotonic() + 90

@@ -16,7 +16,7 @@ from tests.e2e import leaks
 from tests.e2e.server import Server
 from tests.templates.conftest import Lines
 
-from sandlot.cli import recipes
+from sandlot.recipes import stock
 
 PACKAGE = {"name": "app", "version": "1.0.0", "private": True, "dependencies": {"ws": "^8.0.0"}}
 SERVER = """
@@ -57,7 +57,7 @@ def test_a_node_server_is_built_from_its_image_and_answers_over_http_and_websock
     name, lines = f"node-{uuid.uuid4().hex[:8]}", Lines()
     Template.build(template, name, cpu_count=1, memory_mb=512, on_build_logs=lines, **roomy.sdk)
     assert lines.has("stock template 'node' is being built for its first use") and lines.has("'node' is ready")
-    assert recipes.stock_note(roomy.data_dir, "node").read_text() == recipes.stock_digest("node")
+    assert stock.StockNotes(roomy.data_dir).get("node") == stock.digest("node")
     sandbox = roomy.create(name)
     try:
         host = sandbox.get_host(3000)

@@ -12,7 +12,7 @@ import pytest
 
 from sandlot.engine.core.errors import NoCapacity, StateUnusable
 from sandlot.engine.core.model import Checkpoint, PauseMode, Resources
-from sandlot.engine.node.checkpoint_store import Checkpoints
+from sandlot.engine.node.checkpoint_store import CheckpointStore
 
 FACTS = Checkpoint(
     name="i1",
@@ -38,22 +38,22 @@ async def fill(state: Path, content: str = "memory") -> None:
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> Checkpoints:
-    return Checkpoints(tmp_path / "checkpoints", 1 << 30)
+def checkpoints(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore(tmp_path / "checkpoints", 1 << 30)
 
 
 @pytest.mark.parametrize("lasting", [True, False])
 async def test_what_was_written_is_found_with_its_facts_also_by_another_process(
-    checkpoints: Checkpoints, tmp_path: Path, lasting: bool
+    checkpoints: CheckpointStore, tmp_path: Path, lasting: bool
 ) -> None:
     kept = await checkpoints.write(FACTS, fill, lasting=lasting)
     assert kept == replace(FACTS, size_bytes=kept.size_bytes) and kept.size_bytes > 0
-    facts, state = Checkpoints(tmp_path / "checkpoints", 1 << 30).open("i1")
+    facts, state = CheckpointStore(tmp_path / "checkpoints", 1 << 30).open("i1")
     assert facts == kept and (state / "pages").read_text() == "memory"
     assert checkpoints.all() == {"i1": kept} and checkpoints.used_bytes() == kept.size_bytes
 
 
-async def test_only_root_can_read_a_state(checkpoints: Checkpoints, tmp_path: Path) -> None:
+async def test_only_root_can_read_a_state(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     await checkpoints.write(FACTS, fill)
     assert (tmp_path / "checkpoints").stat().st_mode & 0o077 == 0
     assert (tmp_path / "checkpoints" / "i1").stat().st_mode & 0o077 == 0
@@ -61,7 +61,7 @@ async def test_only_root_can_read_a_state(checkpoints: Checkpoints, tmp_path: Pa
 
 @pytest.mark.parametrize("error", [OSError("disk full"), asyncio.CancelledError()])
 async def test_a_write_that_fails_leaves_nothing_and_the_earlier_state_as_it_was(
-    checkpoints: Checkpoints, tmp_path: Path, error: BaseException
+    checkpoints: CheckpointStore, tmp_path: Path, error: BaseException
 ) -> None:
     async def broken(state: Path) -> None:
         await fill(state, "half")
@@ -74,7 +74,7 @@ async def test_a_write_that_fails_leaves_nothing_and_the_earlier_state_as_it_was
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["i1"]
 
 
-async def test_a_new_state_takes_the_place_of_the_earlier_one(checkpoints: Checkpoints, tmp_path: Path) -> None:
+async def test_a_new_state_takes_the_place_of_the_earlier_one(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     await checkpoints.write(FACTS, fill)
     await checkpoints.write(replace(FACTS, boot_id="b2"), lambda state: fill(state, "newer"))
     facts, state = checkpoints.open("i1")
@@ -85,12 +85,12 @@ async def test_a_new_state_takes_the_place_of_the_earlier_one(checkpoints: Check
 async def test_what_a_killed_process_was_writing_is_taken_away(tmp_path: Path) -> None:
     draft = tmp_path / "checkpoints" / ".i1-0badcafe"
     draft.mkdir(parents=True)
-    assert Checkpoints(tmp_path / "checkpoints", 1).names() == set() and not draft.exists()
+    assert CheckpointStore(tmp_path / "checkpoints", 1).names() == set() and not draft.exists()
 
 
 @pytest.mark.parametrize("harm", ["cut", "grown", "gone", "extra"])
 async def test_a_damaged_state_is_not_opened_but_still_counted_and_removed(
-    checkpoints: Checkpoints, tmp_path: Path, harm: str
+    checkpoints: CheckpointStore, tmp_path: Path, harm: str
 ) -> None:
     await checkpoints.write(FACTS, fill)
     pages = tmp_path / "checkpoints" / "i1" / "state" / "pages"
@@ -112,7 +112,7 @@ async def test_a_damaged_state_is_not_opened_but_still_counted_and_removed(
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"name": "i1"}', "\x00"])
 async def test_facts_that_cannot_be_read_are_a_state_that_is_missing(
-    checkpoints: Checkpoints, tmp_path: Path, text: str
+    checkpoints: CheckpointStore, tmp_path: Path, text: str
 ) -> None:
     await checkpoints.write(FACTS, fill)
     (tmp_path / "checkpoints" / "i1" / "checkpoint.json").write_text(text)
@@ -122,7 +122,7 @@ async def test_facts_that_cannot_be_read_are_a_state_that_is_missing(
     assert checkpoints.names() == {"i1"}, "the sweep still finds it"
 
 
-async def test_facts_of_a_later_version_do_not_hide_a_state(checkpoints: Checkpoints, tmp_path: Path) -> None:
+async def test_facts_of_a_later_version_do_not_hide_a_state(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     await checkpoints.write(FACTS, fill)
     path = tmp_path / "checkpoints" / "i1" / "checkpoint.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "added_later": 1}))
@@ -130,7 +130,7 @@ async def test_facts_of_a_later_version_do_not_hide_a_state(checkpoints: Checkpo
 
 
 async def test_a_limit_that_is_reached_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints", 100_000)
+    checkpoints = CheckpointStore(tmp_path / "checkpoints", 100_000)
     with pytest.raises(NoCapacity, match="SANDLOT_CHECKPOINT_DISK_GB"):
         await checkpoints.write(FACTS, fill, expected_bytes=100_000)
     await checkpoints.write(FACTS, lambda state: fill(state, "x" * 200_000))
@@ -141,7 +141,7 @@ async def test_a_limit_that_is_reached_is_refused_before_anything_is_written(tmp
     await checkpoints.write(replace(FACTS, name="i2"), fill)
 
 
-async def test_removing_twice_is_fine(checkpoints: Checkpoints) -> None:
+async def test_removing_twice_is_fine(checkpoints: CheckpointStore) -> None:
     await checkpoints.write(FACTS, fill)
     await checkpoints.remove("i1")
     await checkpoints.remove("i1")

@@ -13,8 +13,7 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import BrokenNode, FakeNode
 
-from sandlot.engine.control.deadlines import run_sweeper
-from sandlot.engine.control.sandbox_request import NewSandbox, parse_sandbox_id
+from sandlot.engine.control.sandbox_request import NewSandbox
 from sandlot.engine.control.sandbox_states import MOVES
 from sandlot.engine.core.errors import (
     Conflict,
@@ -24,6 +23,7 @@ from sandlot.engine.core.errors import (
     NotFound,
     WrongState,
 )
+from sandlot.engine.core.ids import parse_sandbox_id
 from sandlot.engine.core.model import NetworkPolicy, OnTimeout, Sandbox, State
 
 BASE = NewSandbox(template="base")
@@ -36,7 +36,7 @@ async def control(tmp_path: Path) -> AsyncIterator[Control]:
 
 
 async def create(control: Control, new: NewSandbox = BASE) -> Sandbox:
-    return await control.lifecycle.create(control.team.id, new)
+    return await control.creation.create(control.team.id, new)
 
 
 def test_every_state_is_in_the_table_and_ends_well() -> None:
@@ -73,7 +73,7 @@ class TestCreate:
     async def test_finds_the_template_by_id_name_or_default_tag_and_counts_it(self, control: Control) -> None:
         for ref in ("t1", "base", "base:default"):
             assert (await create(control, replace(BASE, template=ref))).template_id == "t1"
-        await control.lifecycle.close()
+        await control.plane.close()
         counted = await control.templates.resolve(None, "t1")
         assert counted is not None
         assert counted.spawn_count == 3
@@ -99,7 +99,7 @@ class TestCreate:
     async def test_a_timeout_outside_the_limits_is_refused(self, control: Control, timeout_s: int) -> None:
         with pytest.raises(InvalidRequest, match="timeout"):
             await create(control, replace(BASE, timeout_s=timeout_s))
-        assert await control.states() == []
+        assert await control.all_states() == []
 
     async def test_files_alone_are_kept_only_by_a_pause_that_no_request_ends(self, control: Control) -> None:
         with pytest.raises(InvalidRequest, match="autoPauseMemory"):
@@ -115,7 +115,7 @@ class TestCreate:
         refused = [result for result in results if not isinstance(result, Sandbox)]
         assert all(isinstance(result, NoCapacity) for result in refused)
         assert len(control.node.running) == 10
-        await control.lifecycle.kill(control.team.id, next(iter(control.node.running)))
+        await control.ending.kill(control.team.id, next(iter(control.node.running)))
         await create(control)
 
     @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ class TestCreate:
             assert "/a/host/path" not in str(failure.value)
             assert control.node.leftovers == set()
             with pytest.raises(NotFound):
-                await control.lifecycle.get(control.team.id, row.id)
+                await control.lookup.get(control.team.id, row.id)
 
 
 class TestIdempotencyKey:
@@ -152,7 +152,7 @@ class TestIdempotencyKey:
 
     async def test_a_repeat_gives_the_sandbox_as_it_is_now(self, control: Control) -> None:
         first = await create(control, self.KEYED)
-        extended = await control.lifecycle.set_timeout(control.team.id, first.id, 3000)
+        extended = await control.changes.set_timeout(control.team.id, first.id, 3000)
         assert await create(control, self.KEYED) == extended
 
     async def test_a_different_request_with_the_same_key_is_a_conflict(self, control: Control) -> None:
@@ -169,7 +169,7 @@ class TestIdempotencyKey:
 
     async def test_the_key_of_a_sandbox_that_ended_makes_no_second_one(self, control: Control) -> None:
         first = await create(control, self.KEYED)
-        await control.lifecycle.kill(control.team.id, first.id)
+        await control.ending.kill(control.team.id, first.id)
         with pytest.raises(Conflict, match="ended"):
             await create(control, self.KEYED)
 
@@ -192,11 +192,11 @@ class TestReading:
     async def test_another_teams_sandbox_is_not_found(self, control: Control) -> None:
         sandbox = await create(control)
         for call in (
-            control.lifecycle.get("team_other", sandbox.id),
-            control.lifecycle.kill("team_other", sandbox.id),
-            control.lifecycle.set_timeout("team_other", sandbox.id, 1),
+            control.lookup.get("team_other", sandbox.id),
+            control.ending.kill("team_other", sandbox.id),
+            control.changes.set_timeout("team_other", sandbox.id, 1),
             control.suspension.connect("team_other", sandbox.id, 1),
-            control.lifecycle.set_network("team_other", sandbox.id, NetworkPolicy()),
+            control.changes.set_network("team_other", sandbox.id, NetworkPolicy()),
         ):
             with pytest.raises(NotFound):
                 await call
@@ -204,14 +204,14 @@ class TestReading:
 
     async def test_get_understands_the_older_form_of_ids(self, control: Control) -> None:
         sandbox = await create(control)
-        assert await control.lifecycle.get(control.team.id, f"{sandbox.id}-client") == sandbox
+        assert await control.lookup.get(control.team.id, f"{sandbox.id}-client") == sandbox
 
     async def test_an_ended_sandbox_is_found_only_when_asked_for(self, control: Control) -> None:
         sandbox = await create(control)
-        await control.lifecycle.kill(control.team.id, sandbox.id)
+        await control.ending.kill(control.team.id, sandbox.id)
         with pytest.raises(NotFound):
-            await control.lifecycle.get(control.team.id, sandbox.id)
-        ended = await control.lifecycle.get(control.team.id, sandbox.id, include_ended=True)
+            await control.lookup.get(control.team.id, sandbox.id)
+        ended = await control.lookup.get(control.team.id, sandbox.id, include_ended=True)
         assert (ended.state, ended.end_reason, ended.ended_at) == (State.ENDED, "killed", control.clock.now)
 
     async def test_pages_lead_to_the_end_and_the_last_has_no_token(self, control: Control) -> None:
@@ -219,10 +219,10 @@ class TestReading:
         for _ in range(5):
             made.append((await create(control)).id)
             control.clock.advance(1)
-        await control.lifecycle.kill(control.team.id, made.pop())
+        await control.ending.kill(control.team.id, made.pop())
         seen, token = [], None
         for expected in (2, 2):
-            page = await control.lifecycle.list(control.team.id, limit=2, token=token)
+            page = await control.lookup.list(control.team.id, limit=2, token=token)
             assert len(page.sandboxes) == expected
             seen += [sandbox.id for sandbox in page.sandboxes]
             token = page.next_token
@@ -234,22 +234,22 @@ class TestReading:
     )
     async def test_a_token_from_elsewhere_is_refused(self, control: Control, token: str) -> None:
         with pytest.raises(InvalidRequest, match="nextToken"):
-            await control.lifecycle.list(control.team.id, token=token)
+            await control.lookup.list(control.team.id, token=token)
 
 
 class TestDeadlines:
     async def test_set_timeout_puts_the_deadline_sooner_or_later(self, control: Control) -> None:
         sandbox = await create(control)
         for timeout_s in (5, 3000):
-            changed = await control.lifecycle.set_timeout(control.team.id, sandbox.id, timeout_s)
+            changed = await control.changes.set_timeout(control.team.id, sandbox.id, timeout_s)
             assert changed.end_at == control.clock.now + timedelta(seconds=timeout_s)
         for bad in (-1, 3601):
             with pytest.raises(InvalidRequest):
-                await control.lifecycle.set_timeout(control.team.id, sandbox.id, bad)
+                await control.changes.set_timeout(control.team.id, sandbox.id, bad)
 
     async def test_a_timeout_of_zero_ends_it_at_once(self, control: Control) -> None:
         sandbox = await create(control)
-        await control.lifecycle.set_timeout(control.team.id, sandbox.id, 0)
+        await control.changes.set_timeout(control.team.id, sandbox.id, 0)
         assert (await control.row(sandbox.id)).end_reason == "timeout"
         assert control.node.running == {}
 
@@ -257,7 +257,7 @@ class TestDeadlines:
         sandbox = await create(control, replace(BASE, timeout_s=100))
         connected, resumed = await control.suspension.connect(control.team.id, sandbox.id, 10)
         assert (connected.end_at, resumed) == (sandbox.end_at, False)
-        assert (await control.lifecycle.refresh(control.team.id, sandbox.id, 10)).end_at == sandbox.end_at
+        assert (await control.changes.refresh(control.team.id, sandbox.id, 10)).end_at == sandbox.end_at
         connected, _ = await control.suspension.connect(control.team.id, sandbox.id, 200)
         assert connected.end_at == control.clock.now + timedelta(seconds=200)
 
@@ -265,9 +265,9 @@ class TestDeadlines:
         short = await create(control, replace(BASE, timeout_s=10))
         long = await create(control, replace(BASE, timeout_s=20))
         control.clock.advance(9.9)
-        assert await control.lifecycle.expire() == 0
+        assert await control.deadlines.expire() == 0
         control.clock.advance(0.1)
-        assert await control.lifecycle.expire() == 1
+        assert await control.deadlines.expire() == 1
         assert (await control.row(short.id)).end_reason == "timeout"
         assert set(control.node.running) == {long.id}
 
@@ -286,32 +286,32 @@ class TestDeadlines:
 
         control.clock.advance(0.5)
         with pytest.raises(asyncio.CancelledError):
-            await run_sweeper(control.lifecycle, control.clock, keep_ended=timedelta(hours=1), sleep=sleep)
+            await control.deadlines.run(keep_ended=timedelta(hours=1), sleep=sleep)
         assert naps[:2] == [1.0, 0.5]
 
     async def test_ended_sandboxes_are_forgotten_after_a_while(self, control: Control) -> None:
         sandbox = await create(control)
-        await control.lifecycle.kill(control.team.id, sandbox.id)
+        await control.ending.kill(control.team.id, sandbox.id)
         control.clock.advance(3600)
-        assert await control.lifecycle.purge(timedelta(hours=2)) == 0
-        assert await control.lifecycle.purge(timedelta(minutes=59)) == 1
+        assert await control.deadlines.purge(timedelta(hours=2)) == 0
+        assert await control.deadlines.purge(timedelta(minutes=59)) == 1
 
 
 class TestKill:
     async def test_frees_the_host_and_is_not_found_the_second_time(self, control: Control) -> None:
         sandbox = await create(control)
-        await control.lifecycle.kill(control.team.id, sandbox.id)
+        await control.ending.kill(control.team.id, sandbox.id)
         assert control.node.running == {}
         with pytest.raises(NotFound):
-            await control.lifecycle.kill(control.team.id, sandbox.id)
+            await control.ending.kill(control.team.id, sandbox.id)
 
     async def test_a_hundred_cycles_leave_nothing_behind(self, control: Control) -> None:
         for _ in range(100):
-            await control.lifecycle.kill(control.team.id, (await create(control)).id)
+            await control.ending.kill(control.team.id, (await create(control)).id)
         assert control.node.running == {}
-        assert control.lifecycle.moving() == frozenset()
-        assert control.lifecycle.next_deadline() is None
-        assert set(await control.states()) == {State.ENDED}
+        assert control.inflight.ids() == frozenset()
+        assert control.deadlines.next() is None
+        assert set(await control.all_states()) == {State.ENDED}
 
     async def test_a_machine_that_ends_by_itself_ends_its_sandbox_with_the_reason(self, control: Control) -> None:
         sandbox = await create(control)
@@ -327,7 +327,7 @@ class TestNetwork:
             deny_out=("1.1.1.1",), allow_public_traffic=False, mask_request_host="h", https_ports=(1,)
         )
         sandbox = await create(control, replace(BASE, network=inbound))
-        changed = await control.lifecycle.set_network(control.team.id, sandbox.id, NetworkPolicy(deny_out=("8.8.8.8",)))
+        changed = await control.changes.set_network(control.team.id, sandbox.id, NetworkPolicy(deny_out=("8.8.8.8",)))
         assert changed.network == replace(inbound, deny_out=("8.8.8.8",))
         assert control.node.policies[sandbox.id] == changed.network
         assert await control.row(sandbox.id) == changed
@@ -335,17 +335,15 @@ class TestNetwork:
     async def test_of_many_at_once_the_row_has_the_one_in_force(self, control: Control) -> None:
         sandbox = await create(control)
         policies = [NetworkPolicy(deny_out=(f"10.0.0.{n}",)) for n in range(10)]
-        await asyncio.gather(
-            *(control.lifecycle.set_network(control.team.id, sandbox.id, policy) for policy in policies)
-        )
+        await asyncio.gather(*(control.changes.set_network(control.team.id, sandbox.id, policy) for policy in policies))
         assert (await control.row(sandbox.id)).network == control.node.policies[sandbox.id]
 
 
 async def test_listeners_hear_every_change_after_it_was_written(control: Control) -> None:
     heard: list[State] = []
-    control.lifecycle.on_change(lambda sandbox: heard.append(sandbox.state))
+    control.states.on_change(lambda sandbox: heard.append(sandbox.state))
     sandbox = await create(control)
-    await control.lifecycle.kill(control.team.id, sandbox.id)
+    await control.ending.kill(control.team.id, sandbox.id)
     assert heard == [State.RUNNING, State.STOPPING, State.ENDED]
 
 
@@ -353,6 +351,6 @@ async def test_a_sandbox_in_another_state_is_a_conflict(control: Control) -> Non
     sandbox = await create(control)
     await control.sandboxes.swap(sandbox, replace(sandbox, state=State.PAUSED))
     with pytest.raises(WrongState, match="paused"):
-        await control.lifecycle.set_timeout(control.team.id, sandbox.id, 10)
-    await control.lifecycle.kill(control.team.id, sandbox.id)
-    assert await control.states() == [State.ENDED]
+        await control.changes.set_timeout(control.team.id, sandbox.id, 10)
+    await control.ending.kill(control.team.id, sandbox.id)
+    assert await control.all_states() == [State.ENDED]

@@ -11,7 +11,7 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import FakeNode, LingeringNode, ShortLivedNode, SlowNode, UnstoppableNode
 
-from sandlot.engine.control.sandbox_request import Limits, NewSandbox
+from sandlot.engine.control.sandbox_request import NewSandbox, SandboxLimits
 from sandlot.engine.core.errors import Conflict, MachineFailed, NotFound, Unavailable
 from sandlot.engine.core.model import NetworkPolicy, Sandbox, State
 
@@ -27,7 +27,7 @@ async def slow(tmp_path: Path) -> AsyncIterator[tuple[Control, SlowNode]]:
 
 
 def creating(control: Control, new: NewSandbox = BASE) -> asyncio.Task[Sandbox]:
-    return asyncio.create_task(control.lifecycle.create(control.team.id, new))
+    return asyncio.create_task(control.creation.create(control.team.id, new))
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -68,7 +68,7 @@ async def test_killed_while_starting_does_not_leak_the_machine(slow: tuple[Contr
     create = creating(control)
     await node.entered.acquire()
     row = await the_row(control)
-    kill = asyncio.create_task(control.lifecycle.kill(control.team.id, row.id))
+    kill = asyncio.create_task(control.ending.kill(control.team.id, row.id))
 
     async def is_stopping() -> bool:
         return (await the_row(control)).state is State.STOPPING
@@ -110,10 +110,10 @@ async def test_a_caller_that_goes_away_at_any_moment_leaves_nothing_half_made(tm
             create.cancel()
             await asyncio.wait([create])
             if not create.cancelled():
-                await control.lifecycle.kill(control.team.id, create.result().id)
+                await control.ending.kill(control.team.id, create.result().id)
 
         async def is_quiet() -> bool:
-            return not control.lifecycle.moving() and set(await control.states()) <= {State.ENDED}
+            return not control.inflight.ids() and set(await control.all_states()) <= {State.ENDED}
 
         await until(is_quiet)
         assert control.node.running == {}
@@ -160,7 +160,7 @@ async def test_connect_and_set_timeout_wait_for_a_start(slow: tuple[Control, Slo
 
 async def test_a_machine_that_ends_while_it_starts_does_not_stay_as_running(tmp_path: Path) -> None:
     async with control_plane(tmp_path, ShortLivedNode()) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
+        sandbox = await control.creation.create(control.team.id, BASE)
 
         async def is_ended() -> bool:
             return (await control.row(sandbox.id)).state is State.ENDED
@@ -171,8 +171,8 @@ async def test_a_machine_that_ends_while_it_starts_does_not_stay_as_running(tmp_
 
 async def test_many_kills_at_once_stop_the_machine_once(tmp_path: Path) -> None:
     async with control_plane(tmp_path, FakeNode()) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
-        kills = (control.lifecycle.kill(control.team.id, sandbox.id) for _ in range(10))
+        sandbox = await control.creation.create(control.team.id, BASE)
+        kills = (control.ending.kill(control.team.id, sandbox.id) for _ in range(10))
         results = await asyncio.gather(*kills, return_exceptions=True)
         assert None in results
         assert all(result is None or isinstance(result, NotFound) for result in results)
@@ -182,8 +182,8 @@ async def test_many_kills_at_once_stop_the_machine_once(tmp_path: Path) -> None:
 async def test_a_kill_whose_caller_goes_away_is_still_finished(tmp_path: Path) -> None:
     node = LingeringNode()
     async with control_plane(tmp_path, node) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
-        kill = asyncio.create_task(control.lifecycle.kill(control.team.id, sandbox.id))
+        sandbox = await control.creation.create(control.team.id, BASE)
+        kill = asyncio.create_task(control.ending.kill(control.team.id, sandbox.id))
         await node.entered.acquire()
         kill.cancel()
         await asyncio.wait([kill])
@@ -197,14 +197,14 @@ async def test_a_kill_whose_caller_goes_away_is_still_finished(tmp_path: Path) -
 
 
 async def test_a_kill_whose_caller_goes_away_at_any_moment_is_finished_or_never_begun(tmp_path: Path) -> None:
-    async with control_plane(tmp_path, FakeNode(), limits=Limits(max_sandboxes=100)) as control:
+    async with control_plane(tmp_path, FakeNode(), limits=SandboxLimits(max_sandboxes=100)) as control:
         for moment in range(30):
-            sandbox = await control.lifecycle.create(control.team.id, BASE)
-            kill = asyncio.create_task(control.lifecycle.kill(control.team.id, sandbox.id))
+            sandbox = await control.creation.create(control.team.id, BASE)
+            kill = asyncio.create_task(control.ending.kill(control.team.id, sandbox.id))
             await asyncio.wait([kill], timeout=moment * 0.0005)
             kill.cancel()
             await asyncio.wait([kill])
-        await control.lifecycle.close()
+        await control.plane.close()
         rows = await control.sandboxes.query()
         assert {row.state for row in rows} <= {State.RUNNING, State.ENDED}
         assert set(control.node.running) == {row.id for row in rows if row.state is State.RUNNING}
@@ -213,33 +213,33 @@ async def test_a_kill_whose_caller_goes_away_at_any_moment_is_finished_or_never_
 async def test_what_was_seen_on_its_way_out_is_not_ended_twice(tmp_path: Path) -> None:
     node = LingeringNode()
     async with control_plane(tmp_path, node) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
-        kill = asyncio.create_task(control.lifecycle.kill(control.team.id, sandbox.id))
+        sandbox = await control.creation.create(control.team.id, BASE)
+        kill = asyncio.create_task(control.ending.kill(control.team.id, sandbox.id))
         await node.entered.acquire()
         seen = await control.row(sandbox.id)
         node.go.set()
         await kill
         assert seen.state is State.STOPPING
-        assert await control.lifecycle.end(seen, "interrupted") is False
+        assert await control.ending.end(seen, "interrupted") is False
         assert (await control.row(sandbox.id)).end_reason == "killed"
 
 
 async def test_a_deadline_put_off_at_the_last_moment_wins_over_the_sweeper(tmp_path: Path) -> None:
     async with control_plane(tmp_path, FakeNode()) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
+        sandbox = await control.creation.create(control.team.id, BASE)
         control.clock.advance(301)
         (seen,) = await control.sandboxes.expired(control.clock.now)
-        await control.lifecycle.set_timeout(control.team.id, sandbox.id, 100)
-        assert await control.lifecycle.end(seen, "timeout") is False
+        await control.changes.set_timeout(control.team.id, sandbox.id, 100)
+        assert await control.ending.end(seen, "timeout") is False
         assert (await control.row(sandbox.id)).state is State.RUNNING
 
 
 async def test_changes_at_once_are_all_made(tmp_path: Path) -> None:
     async with control_plane(tmp_path, FakeNode()) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
+        sandbox = await control.creation.create(control.team.id, BASE)
         await asyncio.gather(
-            *(control.lifecycle.refresh(control.team.id, sandbox.id, 1000 + n) for n in range(5)),
-            control.lifecycle.set_network(control.team.id, sandbox.id, NetworkPolicy(allow_internet=False)),
+            *(control.changes.refresh(control.team.id, sandbox.id, 1000 + n) for n in range(5)),
+            control.changes.set_network(control.team.id, sandbox.id, NetworkPolicy(allow_internet=False)),
         )
         row = await control.row(sandbox.id)
         assert (row.end_at - control.clock.now).total_seconds() == 1004
@@ -249,12 +249,12 @@ async def test_changes_at_once_are_all_made(tmp_path: Path) -> None:
 async def test_a_stop_that_fails_is_told_and_can_be_tried_again(tmp_path: Path) -> None:
     node = UnstoppableNode()
     async with control_plane(tmp_path, node) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
+        sandbox = await control.creation.create(control.team.id, BASE)
         with pytest.raises(Unavailable):
-            await control.lifecycle.kill(control.team.id, sandbox.id)
+            await control.ending.kill(control.team.id, sandbox.id)
         assert (await control.row(sandbox.id)).state is State.STOPPING
         node.mended = True
-        await control.lifecycle.kill(control.team.id, sandbox.id)
+        await control.ending.kill(control.team.id, sandbox.id)
         assert (await control.row(sandbox.id)).state is State.ENDED
         assert node.running == {}
 
@@ -262,24 +262,24 @@ async def test_a_stop_that_fails_is_told_and_can_be_tried_again(tmp_path: Path) 
 async def test_a_stop_that_hangs_holds_up_neither_its_caller_nor_other_deadlines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandlot.engine.control.lifecycle.EXPIRE_WAIT_S", 0.05)
+    monkeypatch.setattr("sandlot.engine.control.deadlines.EXPIRE_WAIT_S", 0.05)
     node = LingeringNode()
     async with control_plane(tmp_path, node) as control:
-        first = await control.lifecycle.create(control.team.id, replace(BASE, timeout_s=10))
-        second = await control.lifecycle.create(control.team.id, replace(BASE, timeout_s=20))
+        first = await control.creation.create(control.team.id, replace(BASE, timeout_s=10))
+        second = await control.creation.create(control.team.id, replace(BASE, timeout_s=20))
         control.clock.advance(10)
-        assert await control.lifecycle.expire() == 1
+        assert await control.deadlines.expire() == 1
         control.clock.advance(10)
-        assert await control.lifecycle.expire() == 1
+        assert await control.deadlines.expire() == 1
         assert [(await control.row(id)).state for id in (first.id, second.id)] == [State.STOPPING] * 2
         node.go.set()
-        await control.lifecycle.close()
-        assert await control.states() == [State.ENDED] * 2
-        monkeypatch.setattr("sandlot.engine.control.lifecycle.STOP_LIMIT_S", 0.05)
-        third = await control.lifecycle.create(control.team.id, BASE)
+        await control.plane.close()
+        assert await control.all_states() == [State.ENDED] * 2
+        monkeypatch.setattr("sandlot.engine.control.end.STOP_LIMIT_S", 0.05)
+        third = await control.creation.create(control.team.id, BASE)
         node.go.clear()
         with pytest.raises(MachineFailed, match="did not stop within"):
-            await control.lifecycle.kill(control.team.id, third.id)
+            await control.ending.kill(control.team.id, third.id)
         node.go.set()
         assert (await control.reconciler.once()).stuck == (third.id,)
 
@@ -288,13 +288,13 @@ async def test_a_server_that_stops_gives_up_starts_and_keeps_what_runs(tmp_path:
     node = SlowNode()
     async with control_plane(tmp_path, node) as control:
         node.go.set()
-        running = await control.lifecycle.create(control.team.id, BASE)
+        running = await control.creation.create(control.team.id, BASE)
         await node.entered.acquire()
         node.go.clear()
         create = creating(control)
         await node.entered.acquire()
-        await control.lifecycle.close()
+        await control.plane.close()
         with pytest.raises(Unavailable, match="stopping"):
             await create
-        assert await control.states() == [State.ENDED, State.RUNNING]
+        assert await control.all_states() == [State.ENDED, State.RUNNING]
         assert set(node.running) == {running.id}

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.cli import recipes
-from sandlot.cli.output import Failure
 from sandlot.engine.builds.context import Context, expand
 from sandlot.engine.builds.template_names import parse_name, parse_tags
 from sandlot.engine.core.errors import InvalidRequest, StepFailed
 from sandlot.engine.core.model import LayerResult
 from sandlot.engine.node.images.references import parse_image
-from sandlot.settings import Settings
-from sandlot.stock import StockTemplates
+from sandlot.recipes import dockerfiles, stock
+from sandlot.recipes.recipe import RecipeFailed, read_directory
 
 
 @pytest.mark.parametrize(
@@ -76,46 +74,47 @@ def test_what_cannot_name_an_image_is_refused(text: str) -> None:
 
 def test_a_dockerfile_is_split_into_stages_but_not_inside_heredocs() -> None:
     text = "ARG V=1\nFROM a AS one\nRUN <<END\nFROM inside\nEND\nFROM --platform=x b\nCOPY --chown=u --from=one /x /y /z/\n"
-    first, second = recipes.stages(text)
+    first, second = dockerfiles.stages(text)
     assert (first.name, second.name) == ("one", None)
     assert "FROM inside" in first.text and second.text.startswith("ARG V=1\nFROM --platform=x b")
-    (copied,) = recipes.copied_from_stages(second.text)
+    (copied,) = dockerfiles.stage_copies(second.text)
     assert (copied.stage, copied.sources, copied.target) == ("one", ("/x", "/y"), "/z/")
     assert "--chown=u" in copied.head
 
 
 def test_build_arguments_replace_defaults_and_unknown_ones_are_refused() -> None:
-    assert recipes.with_arguments("ARG A=1\nFROM x\nARG B", ["A=two words", 'B=q"$']) == (
+    assert dockerfiles.with_arguments("ARG A=1\nFROM x\nARG B", ["A=two words", 'B=q"$']) == (
         'ARG A="two words"\nFROM x\nARG B="q\\"\\$"'
     )
-    with pytest.raises(Failure, match="no ARG"):
-        recipes.with_arguments("FROM x", ["A=1"])
+    with pytest.raises(RecipeFailed, match="no ARG"):
+        dockerfiles.with_arguments("FROM x", ["A=1"])
 
 
-def test_a_stock_template_is_built_again_when_its_recipe_or_one_below_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipes, "STOCK", tmp_path / "templates")
-    for name, below in (("node", "e2bdev/base"), ("agent", "sandlot-template/node"), ("other", "e2bdev/base")):
-        directory = tmp_path / "templates" / name
-        directory.mkdir(parents=True)
-        (directory / "Dockerfile").write_text(f"FROM {below}\n")
-        (directory / "template.toml").write_text("")
-    before = {name: recipes.stock_digest(name) for name in recipes.stock_names()}
-    first_use = StockTemplates(Settings(data_dir=tmp_path / "data"))
-    begun: list[str] = []
-    monkeypatch.setattr(first_use, "_begin", begun.append)
-    for name in ("node", "agent"):
-        note = recipes.stock_note(tmp_path / "data", name)
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(before[name])
-    assert first_use.renew() == []
-    (tmp_path / "templates" / "node" / "Dockerfile").write_text("FROM e2bdev/base\nRUN true\n")
-    (tmp_path / "templates" / "other" / "Dockerfile").write_text("FROM e2bdev/base\nRUN true\n")
-    assert first_use.renew() == begun == ["agent", "node"], "those that were built here"
+def test_what_a_stage_takes_from_earlier_ones_is_replaced_by_templates_and_local_files() -> None:
+    text = "FROM --platform=x Maker AS next\nRUN <<END\nFROM maker\nEND\nCOPY --chown=u --from=maker /x /y /z/"
+    (copied,) = dockerfiles.stage_copies(text)
+    local = dockerfiles.with_local_copies(text, {copied: ["a/x", "b/y"]})
+    assert dockerfiles.with_stage_templates(local, {"maker": "app-stage-maker"}) == (
+        "FROM --platform=x sandlot-template/app-stage-maker AS next\nRUN <<END\nFROM maker\nEND\n"
+        "COPY --chown=u a/x b/y /z/"
+    )
+    assert dockerfiles.templates_needed("FROM sandlot-template/node AS a\nFROM a\nRUN \\\nFROM sandlot-template/x") == [
+        "node"
+    ]
+
+
+def test_a_directory_needs_a_dockerfile_and_a_name(tmp_path: Path) -> None:
+    with pytest.raises(RecipeFailed, match="no Dockerfile"):
+        read_directory(tmp_path / "Dockerfile", "app")
+    (tmp_path / "Dockerfile").write_text("FROM x")
+    with pytest.raises(RecipeFailed, match="--name"):
+        read_directory(tmp_path / "Dockerfile", None)
+    (tmp_path / "e2b.toml").write_text('template_name = "old"\ncpu_count = 3\n')
+    recipe = read_directory(tmp_path / "Dockerfile", None)
+    assert (recipe.name, recipe.cpu_count, recipe.dockerfile, recipe.context) == ("old", 3, "FROM x", tmp_path)
 
 
 def test_every_stock_template_has_a_readme_and_smoke_commands() -> None:
-    for name in recipes.stock_names():
-        recipe = recipes.stock(name)
-        assert recipe.description and recipe.smoke and (recipes.STOCK / name / "README.md").exists(), name
+    for name in stock.names():
+        recipe = stock.read(name)
+        assert recipe.description and recipe.smoke and (stock.STOCK / name / "README.md").exists(), name

@@ -59,15 +59,15 @@ class TestDrift:
 async def test_a_server_killed_and_started_again_has_its_sandboxes(tmp_path: Path) -> None:
     node = FakeNode()
     async with control_plane(tmp_path, node) as before:
-        sandbox = await before.lifecycle.create(before.team.id, BASE)
+        sandbox = await before.creation.create(before.team.id, BASE)
         heard_before: list[str] = []
-        before.lifecycle.on_change(lambda changed: heard_before.append(changed.id))
+        before.states.on_change(lambda changed: heard_before.append(changed.id))
     async with control_plane(tmp_path, node) as after:
         repairs = await after.reconciler.at_start()
         assert repairs == Repairs(adopted=(sandbox.id,))
         assert node.adopted == [sandbox.id]
-        assert await after.lifecycle.get(after.team.id, sandbox.id) == sandbox
-        assert after.lifecycle.next_deadline() == sandbox.end_at
+        assert await after.lookup.get(after.team.id, sandbox.id) == sandbox
+        assert after.deadlines.next() == sandbox.end_at
         await node.crash(sandbox.id)
         assert (await after.row(sandbox.id)).state is State.ENDED
         assert heard_before == []
@@ -76,19 +76,19 @@ async def test_a_server_killed_and_started_again_has_its_sandboxes(tmp_path: Pat
 async def test_deadlines_that_passed_while_the_server_was_down_are_kept_after_it_starts(tmp_path: Path) -> None:
     node = FakeNode()
     async with control_plane(tmp_path, node) as before:
-        await before.lifecycle.create(before.team.id, BASE)
+        await before.creation.create(before.team.id, BASE)
         clock = before.clock
     clock.advance(301)
     async with control_plane(tmp_path, node, clock) as after:
         await after.reconciler.at_start()
-        assert await after.lifecycle.expire() == 1
+        assert await after.deadlines.expire() == 1
         assert node.running == {}
 
 
 async def test_what_a_crash_left_between_rows_and_host_is_repaired(tmp_path: Path) -> None:
     node = FakeNode()
     async with control_plane(tmp_path, node) as before:
-        lost, half, ending, sound = [await before.lifecycle.create(before.team.id, BASE) for _ in range(4)]
+        lost, half, ending, sound = [await before.creation.create(before.team.id, BASE) for _ in range(4)]
         del node.running[lost.id]
         # Moves that a server killed with -9 had begun: written past the lifecycle, as it would have left them.
         await before.sandboxes.swap(half, replace(half, state=State.CREATING, machine=None, idempotency_key="k"))
@@ -117,7 +117,7 @@ async def test_what_a_crash_left_between_rows_and_host_is_repaired(tmp_path: Pat
 async def test_a_start_in_flight_is_left_alone(tmp_path: Path) -> None:
     node = SlowNode()
     async with control_plane(tmp_path, node) as control:
-        create = asyncio.create_task(control.lifecycle.create(control.team.id, BASE))
+        create = asyncio.create_task(control.creation.create(control.team.id, BASE))
         await node.entered.acquire()
         assert await control.reconciler.once() == Repairs()
         node.go.set()
@@ -131,7 +131,7 @@ async def test_a_start_that_comes_during_a_look_at_the_host_is_not_taken_for_a_s
     async with control_plane(tmp_path, node) as control:
         look = asyncio.create_task(control.reconciler.once())
         await node.entered.acquire()
-        create = asyncio.create_task(control.lifecycle.create(control.team.id, BASE))
+        create = asyncio.create_task(control.creation.create(control.team.id, BASE))
         await asyncio.wait([create], timeout=0.2)
         assert node.started == [], "it waits until the look is over"
         node.go.set()
@@ -146,9 +146,9 @@ async def test_passes_beside_creates_and_kills_disturb_neither(tmp_path: Path) -
 
         async def cycle() -> None:
             for _ in range(8):
-                sandbox = await control.lifecycle.create(control.team.id, BASE)
+                sandbox = await control.creation.create(control.team.id, BASE)
                 assert sandbox.id in node.running
-                await control.lifecycle.kill(control.team.id, sandbox.id)
+                await control.ending.kill(control.team.id, sandbox.id)
 
         async def passes() -> list[Repairs]:
             return [await control.reconciler.once() for _ in range(30)]
@@ -161,9 +161,9 @@ async def test_passes_beside_creates_and_kills_disturb_neither(tmp_path: Path) -
 async def test_a_stop_that_failed_is_finished_by_a_later_pass(tmp_path: Path) -> None:
     node = UnstoppableNode()
     async with control_plane(tmp_path, node) as control:
-        sandbox = await control.lifecycle.create(control.team.id, BASE)
+        sandbox = await control.creation.create(control.team.id, BASE)
         with pytest.raises(Unavailable):
-            await control.lifecycle.kill(control.team.id, sandbox.id)
+            await control.ending.kill(control.team.id, sandbox.id)
         assert await control.reconciler.once() == Repairs(), "still broken: reported, and tried again"
         node.mended = True
         assert (await control.reconciler.once()).stuck == (sandbox.id,)
@@ -174,7 +174,7 @@ async def test_a_stop_that_failed_is_finished_by_a_later_pass(tmp_path: Path) ->
 async def test_a_machine_that_cannot_be_taken_over_is_ended_with_the_reason(tmp_path: Path) -> None:
     node = LosingNode()
     async with control_plane(tmp_path, node) as before:
-        sandbox = await before.lifecycle.create(before.team.id, BASE)
+        sandbox = await before.creation.create(before.team.id, BASE)
     async with control_plane(tmp_path, node) as after:
         await after.reconciler.at_start()
         row = await after.row(sandbox.id)
@@ -189,7 +189,7 @@ async def test_the_loop_survives_a_host_that_is_broken_for_a_moment(
     class ForgetfulNode(FakeNode):
         looks = 0
 
-        async def machines(self) -> list[Machine]:
+        async def list_machines(self) -> list[Machine]:
             self.looks += 1
             if self.looks == 1:
                 await asyncio.Event().wait()

@@ -11,65 +11,65 @@ from typing import Any
 
 import pytest
 
-from sandlot.engine.builds import steps
+from sandlot.engine.builds import steps as steps_module
 from sandlot.engine.builds.context import Context
-from sandlot.engine.builds.steps import Limits, Steps
+from sandlot.engine.builds.steps import StepLimits, Steps
 from sandlot.engine.core.model import LayerResult, NetworkPolicy, Resources, Step
 from sandlot.engine.node.build_runner import LocalBuildRunner
 from sandlot.engine.node.images.layers import Layers
 
 
 @dataclass
-class CountingWorkshop:
-    """Makes layers that are only names, and remembers everything."""
+class CountingRunner:
+    """Makes layers that are only names, and caches every step."""
 
-    known: dict[str, LayerResult] = field(default_factory=dict)
-    made: int = 0
+    cache: dict[str, LayerResult] = field(default_factory=dict)
+    edits: int = 0
     joined: list[tuple[str, ...]] = field(default_factory=list)
 
-    def recall(self, key: str) -> LayerResult | None:
-        return self.known.get(key)
+    def cached_step(self, key: str) -> LayerResult | None:
+        return self.cache.get(key)
 
-    def remember(self, key: str, placed: LayerResult) -> None:
-        self.known[key] = placed
+    def cache_step(self, key: str, result: LayerResult) -> None:
+        self.cache[key] = result
 
-    async def place(self, layers: Any, acts: Any, disk_mb: int) -> LayerResult:
-        self.made += 1
-        return LayerResult(layer=f"layer-{self.made}")
+    async def edit_files(self, layers: Any, acts: Any, disk_mb: int) -> LayerResult:
+        self.edits += 1
+        return LayerResult(layer=f"layer-{self.edits}")
 
     async def join(self, layers: Any) -> LayerResult:
         self.joined.append(tuple(layers))
         return LayerResult(layer=f"joined-{len(self.joined)}")
 
 
-async def walk(build_runner: CountingWorkshop, count: int) -> Context:
-    walked = Steps(
+async def apply_workdirs(build_runner: CountingRunner, count: int) -> Context:
+    steps = Steps(
         team_id="t",
         build_runner=build_runner,  # type: ignore[arg-type]
         uploads=None,  # type: ignore[arg-type]
-        limits=Limits(resources=Resources(), network=NetworkPolicy(), timeout_s=1),
+        limits=StepLimits(resources=Resources(), network=NetworkPolicy(), timeout_s=1),
         hold=lambda name: nullcontext(),
-        tell=lambda message, level, step: None,
+        log=lambda message, level, step: None,
     )
     context = Context(layers=("base",), key="0")
     for number in range(count):
-        context = await walked.take(context, number, Step(type="WORKDIR", args=(f"/{number}",)))
+        context = await steps.apply(context, number, Step(type="WORKDIR", args=(f"/{number}",)))
     return context
 
 
 async def test_layers_are_joined_before_they_are_too_many_and_the_cache_still_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(steps, "MOST_LAYERS", 4)
-    build_runner = CountingWorkshop()
-    context = await walk(build_runner, 8)
+    monkeypatch.setattr(steps_module, "MOST_LAYERS", 4)
+    build_runner = CountingRunner()
+    context = await apply_workdirs(build_runner, 8)
     assert context.layers == ("joined-2", "layer-7", "layer-8")
     assert build_runner.joined == [
         ("base", "layer-1", "layer-2", "layer-3"),
         ("joined-1", "layer-4", "layer-5", "layer-6"),
     ]
-    assert await walk(build_runner, 8) == context
-    assert (build_runner.made, len(build_runner.joined)) == (8, 2)
+    assert await apply_workdirs(build_runner, 8) == context
+    assert (build_runner.edits, len(build_runner.joined)) == (8, 2)
 
 
 async def test_a_joined_layer_is_what_the_others_show_together(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_joined_layer_is_what_the_others_show_together(tmp_path: Path) -
 
     for name, fill in (("a", bottom), ("b", middle), ("c", top)):
         await layers.publish(name, fill)
-    build_runner = LocalBuildRunner(node=None, layers=layers, commands=None, steps_dir=tmp_path / "steps")  # type: ignore[arg-type]
+    build_runner = LocalBuildRunner(machines=None, layers=layers, commands=None, steps_dir=tmp_path / "steps")  # type: ignore[arg-type]
     joined = await build_runner.join(["a", "b", "c"])
     root = layers.path(joined.layer or "")
     assert sorted(path.name for path in (root / "etc").iterdir()) == ["kept", "link", "new"]

@@ -12,7 +12,7 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import BrokenNode, FakeNode
 
-from sandlot.engine.control.sandbox_request import Limits, NewSandbox
+from sandlot.engine.control.sandbox_request import NewSandbox, SandboxLimits
 from sandlot.engine.core.errors import Conflict, InvalidRequest, MachineFailed, NoCapacity, NotFound, StateUnusable
 from sandlot.engine.core.model import NetworkPolicy, OnTimeout, PauseMode, Sandbox, State, Template
 
@@ -27,7 +27,7 @@ async def control(tmp_path: Path) -> AsyncIterator[Control]:
 
 
 async def create(control: Control, new: NewSandbox = BASE) -> Sandbox:
-    return await control.lifecycle.create(control.team.id, new)
+    return await control.creation.create(control.team.id, new)
 
 
 async def paused(control: Control, new: NewSandbox = BASE, *, memory: bool = True) -> Sandbox:
@@ -36,14 +36,11 @@ async def paused(control: Control, new: NewSandbox = BASE, *, memory: bool = Tru
 
 
 class TestPause:
-    async def test_a_paused_sandbox_has_no_machine_but_its_state_and_its_traffic_was_drained(
-        self, control: Control
-    ) -> None:
+    async def test_a_paused_sandbox_has_no_machine_but_its_state(self, control: Control) -> None:
         sandbox = await create(control)
         resting = await control.suspension.pause(control.team.id, sandbox.id)
         assert (resting.state, resting.pause_mode) == (State.PAUSED, PauseMode.FULL)
         assert control.node.running == {} and set(control.node.saved) == {sandbox.id}
-        assert control.drained == [sandbox.id]
 
     async def test_files_alone_are_kept_if_asked_for(self, control: Control) -> None:
         resting = await paused(control, memory=False)
@@ -63,31 +60,31 @@ class TestPause:
             with pytest.raises(NotFound):
                 await control.suspension.connect(team, sandbox_id, 10)
             with pytest.raises(NotFound):
-                await control.suspension.snapshot(team, sandbox_id, name=None)
+                await control.snapshots.take(team, sandbox_id, name=None)
             with pytest.raises(NotFound):
-                await control.suspension.fork(team, sandbox_id, count=1, timeout_s=10)
+                await control.snapshots.fork(team, sandbox_id, count=1, timeout_s=10)
 
     async def test_a_paused_sandbox_is_listed_and_takes_no_place_among_the_running(self, tmp_path: Path) -> None:
-        async with control_plane(tmp_path, FakeNode(), limits=Limits(max_sandboxes=1)) as control:
+        async with control_plane(tmp_path, FakeNode(), limits=SandboxLimits(max_sandboxes=1)) as control:
             resting = await paused(control)
             other = await create(control)
-            listed = await control.lifecycle.list(control.team.id)
+            listed = await control.lookup.list(control.team.id)
             assert {row.id for row in listed.sandboxes} == {resting.id, other.id}
             with pytest.raises(NoCapacity):
                 await control.suspension.connect(control.team.id, resting.id, 10)
             assert (await control.row(resting.id)).state is State.PAUSED
-            await control.lifecycle.kill(control.team.id, other.id)
+            await control.ending.kill(control.team.id, other.id)
             assert (await control.suspension.connect(control.team.id, resting.id, 10))[0].state is State.RUNNING
 
     async def test_a_paused_sandbox_has_no_deadline(self, control: Control) -> None:
         resting = await paused(control)
         control.clock.advance(10**7)
-        assert await control.lifecycle.expire() == 0
+        assert await control.deadlines.expire() == 0
         assert (await control.row(resting.id)).state is State.PAUSED
 
     async def test_killing_a_paused_sandbox_removes_its_state(self, control: Control) -> None:
         resting = await paused(control)
-        await control.lifecycle.kill(control.team.id, resting.id)
+        await control.ending.kill(control.team.id, resting.id)
         assert control.node.saved == {}
         with pytest.raises(NotFound):
             await control.suspension.connect(control.team.id, resting.id, 10)
@@ -95,13 +92,13 @@ class TestPause:
     async def test_a_paused_sandbox_takes_no_new_timeout_and_no_new_network(self, control: Control) -> None:
         resting = await paused(control)
         with pytest.raises(Conflict, match="paused"):
-            await control.lifecycle.set_timeout(control.team.id, resting.id, 10)
+            await control.changes.set_timeout(control.team.id, resting.id, 10)
         with pytest.raises(Conflict, match="paused"):
-            await control.lifecycle.set_network(control.team.id, resting.id, NetworkPolicy())
+            await control.changes.set_network(control.team.id, resting.id, NetworkPolicy())
         with pytest.raises(Conflict, match="paused"):
-            await control.suspension.snapshot(control.team.id, resting.id, name=None)
+            await control.snapshots.take(control.team.id, resting.id, name=None)
         with pytest.raises(Conflict, match="paused"):
-            await control.suspension.fork(control.team.id, resting.id, count=1, timeout_s=10)
+            await control.snapshots.fork(control.team.id, resting.id, count=1, timeout_s=10)
 
 
 class TestResume:
@@ -142,14 +139,14 @@ class TestResume:
             await control.suspension.connect(control.team.id, resting.id, 10)
         row = await control.row(resting.id)
         assert (row.state, row.pause_mode) == (State.PAUSED, PauseMode.FULL)
-        await control.lifecycle.kill(control.team.id, resting.id)
+        await control.ending.kill(control.team.id, resting.id)
 
     async def test_a_template_that_was_deleted_meanwhile_does_not_matter(self, control: Control) -> None:
         sandbox = await create(control)
-        snapshot = await control.suspension.snapshot(control.team.id, sandbox.id, name=None)
+        snapshot = await control.snapshots.take(control.team.id, sandbox.id, name=None)
         child = await create(control, replace(BASE, template=snapshot.id))
         await control.suspension.pause(control.team.id, child.id)
-        assert await control.suspension.delete_snapshot(control.team.id, snapshot.id)
+        assert await control.snapshots.delete(control.team.id, snapshot.id)
         assert (await control.suspension.connect(control.team.id, child.id, 10))[0].state is State.RUNNING
 
 
@@ -158,7 +155,7 @@ class TestDeadline:
         kept, files = await create(control, PAUSES), await create(control, replace(PAUSES, pause_memory=False))
         ends = await create(control)
         control.clock.advance(301)
-        assert await control.lifecycle.expire() == 3
+        assert await control.deadlines.expire() == 3
         states = {row.id: (row.state, row.pause_mode) for row in await control.sandboxes.query()}
         assert states[kept.id] == (State.PAUSED, PauseMode.FULL)
         assert states[files.id] == (State.PAUSED, PauseMode.FILESYSTEM)
@@ -166,14 +163,14 @@ class TestDeadline:
 
     async def test_a_timeout_of_zero_pauses_at_once(self, control: Control) -> None:
         sandbox = await create(control, PAUSES)
-        await control.lifecycle.set_timeout(control.team.id, sandbox.id, 0)
+        await control.changes.set_timeout(control.team.id, sandbox.id, 0)
         assert (await control.row(sandbox.id)).state is State.PAUSED
 
     async def test_after_a_resume_the_deadline_pauses_it_again(self, control: Control) -> None:
         resting = await paused(control, PAUSES)
         await control.suspension.connect(control.team.id, resting.id, 10)
         control.clock.advance(11)
-        await control.lifecycle.expire()
+        await control.deadlines.expire()
         assert (await control.row(resting.id)).state is State.PAUSED
 
 
@@ -186,7 +183,7 @@ class TestWake:
         assert woken is not None and woken.end_at == control.clock.now + timedelta(seconds=300)
 
     async def test_the_limit_of_the_server_is_the_limit_of_a_wake(self, tmp_path: Path) -> None:
-        async with control_plane(tmp_path, FakeNode(), limits=Limits(max_timeout_s=60)) as control:
+        async with control_plane(tmp_path, FakeNode(), limits=SandboxLimits(max_timeout_s=60)) as control:
             resting = await paused(control, replace(BASE, auto_resume=True, timeout_s=10))
             woken = await control.suspension.wake(resting.id)
             assert woken is not None and woken.end_at == control.clock.now + timedelta(seconds=60)
@@ -208,18 +205,18 @@ class TestWake:
         sandbox = await create(control)
         woken = await control.suspension.wake(sandbox.id)
         assert woken is not None and woken.id == sandbox.id
-        await control.lifecycle.kill(control.team.id, sandbox.id)
+        await control.ending.kill(control.team.id, sandbox.id)
         with pytest.raises(NotFound):
             await control.suspension.wake(sandbox.id)
 
 
 class TestSnapshots:
     async def snapshots(self, control: Control) -> list[Template]:
-        return list(await control.suspension.snapshots(control.team.id, source=None, name=None, limit=100))
+        return list(await control.snapshots.page(control.team.id, source=None, name=None, limit=100))
 
     async def test_a_snapshot_is_something_to_create_from_and_its_source_goes_on(self, control: Control) -> None:
         sandbox = await create(control)
-        snapshot = await control.suspension.snapshot(control.team.id, sandbox.id, name=None)
+        snapshot = await control.snapshots.take(control.team.id, sandbox.id, name=None)
         assert (await control.row(sandbox.id)).state is State.RUNNING
         children = [await create(control, replace(BASE, template=snapshot.id)) for _ in range(3)]
         assert {new.checkpoint for new in control.node.started[1:]} == {snapshot.checkpoint}
@@ -231,20 +228,20 @@ class TestSnapshots:
         self, control: Control
     ) -> None:
         sandbox = await create(control)
-        snapshot = await control.suspension.snapshot(control.team.id, sandbox.id, name="kept")
-        await control.lifecycle.kill(control.team.id, sandbox.id)
+        snapshot = await control.snapshots.take(control.team.id, sandbox.id, name="kept")
+        await control.ending.kill(control.team.id, sandbox.id)
         child = await create(control, replace(BASE, template="kept"))
-        assert await control.suspension.delete_snapshot(control.team.id, "kept:default")
+        assert await control.snapshots.delete(control.team.id, "kept:default")
         assert control.node.saved == {} and control.node.discarded == [snapshot.checkpoint]
         assert (await control.row(child.id)).state is State.RUNNING
-        assert not await control.suspension.delete_snapshot(control.team.id, "kept")
+        assert not await control.snapshots.delete(control.team.id, "kept")
         with pytest.raises(NotFound):
             await create(control, replace(BASE, template="kept"))
 
     async def test_the_same_name_again_replaces_the_state_and_keeps_the_identity(self, control: Control) -> None:
         sandbox = await create(control)
-        first = await control.suspension.snapshot(control.team.id, sandbox.id, name="mine")
-        second = await control.suspension.snapshot(control.team.id, sandbox.id, name="mine")
+        first = await control.snapshots.take(control.team.id, sandbox.id, name="mine")
+        second = await control.snapshots.take(control.team.id, sandbox.id, name="mine")
         assert (second.id, second.name) == (first.id, "mine") and second.checkpoint != first.checkpoint
         assert set(control.node.saved) == {second.checkpoint}
         assert len(await self.snapshots(control)) == 1
@@ -252,7 +249,7 @@ class TestSnapshots:
     async def test_snapshots_of_one_name_taken_at_once_leave_one(self, control: Control) -> None:
         sandbox, other = await create(control), await create(control)
         taken = await asyncio.gather(
-            *(control.suspension.snapshot(control.team.id, each.id, name="mine") for each in (sandbox, other, sandbox))
+            *(control.snapshots.take(control.team.id, each.id, name="mine") for each in (sandbox, other, sandbox))
         )
         (left,) = await self.snapshots(control)
         assert left.checkpoint in {each.checkpoint for each in taken}
@@ -264,28 +261,28 @@ class TestSnapshots:
     ) -> None:
         sandbox = await create(control)
         with pytest.raises(InvalidRequest, match="named"):
-            await control.suspension.snapshot(control.team.id, sandbox.id, name=name)
-        assert control.node.saved == {} and control.drained == []
+            await control.snapshots.take(control.team.id, sandbox.id, name=name)
+        assert control.node.saved == {}
 
     async def test_the_name_of_a_template_is_taken(self, control: Control) -> None:
         sandbox = await create(control)
         await control.templates.put(replace(control.template, id="t2", name="built", team_id=control.team.id))
         for name in ("base", "built"):
             with pytest.raises(Conflict, match="choose another name"):
-                await control.suspension.snapshot(control.team.id, sandbox.id, name=name)
+                await control.snapshots.take(control.team.id, sandbox.id, name=name)
 
     async def test_templates_and_what_others_own_are_not_deleted_as_snapshots(self, control: Control) -> None:
-        snapshot = await control.suspension.snapshot(control.team.id, (await create(control)).id, name="mine")
-        assert not await control.suspension.delete_snapshot(control.team.id, "base")
-        assert not await control.suspension.delete_snapshot("team_other", "mine")
-        assert not await control.suspension.delete_snapshot("team_other", snapshot.id)
+        snapshot = await control.snapshots.take(control.team.id, (await create(control)).id, name="mine")
+        assert not await control.snapshots.delete(control.team.id, "base")
+        assert not await control.snapshots.delete("team_other", "mine")
+        assert not await control.snapshots.delete("team_other", snapshot.id)
         assert len(control.node.saved) == 1
 
     async def test_a_sweep_keeps_snapshots_and_states_of_paused_ones_and_removes_what_nobody_has(
         self, control: Control
     ) -> None:
         resting, sandbox = await paused(control), await create(control)
-        snapshot = await control.suspension.snapshot(control.team.id, sandbox.id, name=None)
+        snapshot = await control.snapshots.take(control.team.id, sandbox.id, name=None)
         await control.node.capture(sandbox.id, "snporphan", memory=True)
         repairs = await control.reconciler.once()
         assert repairs.freed == ("directory of snporphan",)
@@ -298,7 +295,7 @@ class TestForks:
             BASE, metadata={"a": "b"}, env_vars={"X": "y"}, network=NetworkPolicy(allow_public_traffic=False)
         )
         parent = await create(control, replace(asked, on_timeout=OnTimeout.PAUSE, auto_resume=True))
-        children = await control.suspension.fork(control.team.id, parent.id, count=3, timeout_s=30)
+        children = await control.snapshots.fork(control.team.id, parent.id, count=3, timeout_s=30)
         rows = [child for child in children if isinstance(child, Sandbox)]
         assert len(rows) == 3 and len({row.id for row in (parent, *rows)}) == 4
         assert len({row.envd_token for row in (parent, *rows)}) == len({row.traffic_token for row in rows}) + 1 == 4
@@ -313,7 +310,7 @@ class TestForks:
     async def test_a_count_outside_the_limits_is_refused(self, control: Control, count: int) -> None:
         sandbox = await create(control)
         with pytest.raises(InvalidRequest, match="count"):
-            await control.suspension.fork(control.team.id, sandbox.id, count=count, timeout_s=10)
+            await control.snapshots.fork(control.team.id, sandbox.id, count=count, timeout_s=10)
 
     @pytest.mark.parametrize("timeout_s", [0, 3601])
     async def test_a_timeout_outside_the_limits_is_refused_before_anything_is_written(
@@ -321,12 +318,12 @@ class TestForks:
     ) -> None:
         sandbox = await create(control)
         with pytest.raises(InvalidRequest, match="timeout"):
-            await control.suspension.fork(control.team.id, sandbox.id, count=1, timeout_s=timeout_s)
-        assert control.drained == []
+            await control.snapshots.fork(control.team.id, sandbox.id, count=1, timeout_s=timeout_s)
+        assert control.node.saved == {}
 
     async def test_each_child_has_its_own_outcome(self, control: Control) -> None:
         parent = await create(control)
-        outcomes = await control.suspension.fork(control.team.id, parent.id, count=12, timeout_s=10)
+        outcomes = await control.snapshots.fork(control.team.id, parent.id, count=12, timeout_s=10)
         assert sum(isinstance(one, Sandbox) for one in outcomes) == 9, "ten run at most, and one is the parent"
         assert all(isinstance(one, NoCapacity) for one in outcomes if not isinstance(one, Sandbox))
         assert control.node.saved == {}
@@ -336,6 +333,6 @@ class TestForks:
             parent = await create(control)
             control.node.__class__ = type("Broken", (BrokenNode,), {})  # from now on
             control.node.error = MachineFailed("no more slots")  # type: ignore[attr-defined]
-            outcomes = await control.suspension.fork(control.team.id, parent.id, count=2, timeout_s=10)
+            outcomes = await control.snapshots.fork(control.team.id, parent.id, count=2, timeout_s=10)
             assert [str(one) for one in outcomes] == ["no more slots"] * 2
             assert set(control.node.running) == {parent.id} and control.node.saved == {}

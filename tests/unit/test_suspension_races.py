@@ -12,8 +12,8 @@ import pytest
 from tests.control import Control, control_plane
 from tests.fakes import FakeNode, HalfPausingNode, RestlessNode
 
+from sandlot.engine.control.deadlines import RETRY
 from sandlot.engine.control.sandbox_request import NewSandbox
-from sandlot.engine.control.suspension import RETRY
 from sandlot.engine.core.errors import Conflict, MachineFailed, NotFound
 from sandlot.engine.core.model import OnTimeout, PauseMode, Sandbox, State
 
@@ -38,15 +38,15 @@ def connect(control: Control, sandbox: Sandbox) -> Coroutine[Any, Any, object]:
 
 
 def snapshot(control: Control, sandbox: Sandbox) -> Coroutine[Any, Any, object]:
-    return control.suspension.snapshot(control.team.id, sandbox.id, name=None)
+    return control.snapshots.take(control.team.id, sandbox.id, name=None)
 
 
 def fork(control: Control, sandbox: Sandbox) -> Coroutine[Any, Any, object]:
-    return control.suspension.fork(control.team.id, sandbox.id, count=2, timeout_s=100)
+    return control.snapshots.fork(control.team.id, sandbox.id, count=2, timeout_s=100)
 
 
 async def create(control: Control, new: NewSandbox = BASE) -> Sandbox:
-    return await control.lifecycle.create(control.team.id, new)
+    return await control.creation.create(control.team.id, new)
 
 
 async def paused(control: Control, node: RestlessNode, new: NewSandbox = BASE) -> Sandbox:
@@ -77,7 +77,7 @@ async def test_killed_in_the_middle_nothing_of_it_is_left(slow: tuple[Control, R
     control, node = slow
     sandbox = await create(control)
     acting = await begun(node, act(control, sandbox))
-    kill = asyncio.create_task(control.lifecycle.kill(control.team.id, sandbox.id))
+    kill = asyncio.create_task(control.ending.kill(control.team.id, sandbox.id))
     await until_state(control, sandbox.id, State.STOPPING)
     assert not kill.done()
     node.go.set()
@@ -91,7 +91,7 @@ async def test_killed_while_resumed_is_a_conflict_and_nothing_is_left(slow: tupl
     control, node = slow
     resting = await paused(control, node)
     resuming = await begun(node, connect(control, resting))
-    kill = asyncio.create_task(control.lifecycle.kill(control.team.id, resting.id))
+    kill = asyncio.create_task(control.ending.kill(control.team.id, resting.id))
     await until_state(control, resting.id, State.STOPPING)
     node.go.set()
     await kill
@@ -212,13 +212,13 @@ async def test_a_pause_at_the_deadline_that_fails_is_tried_again_later(slow: tup
     node.error = MachineFailed("the disk is full")
     node.go.set()
     control.clock.advance(301)
-    assert await control.lifecycle.expire() == 1
+    assert await control.deadlines.expire() == 1
     row = await control.row(sandbox.id)
     assert row.state is State.RUNNING and row.end_at == control.clock.now + RETRY
-    assert await control.lifecycle.expire() == 0
+    assert await control.deadlines.expire() == 0
     node.error = None
     control.clock.advance(RETRY.total_seconds() + 1)
-    await control.lifecycle.expire()
+    await control.deadlines.expire()
     assert (await control.row(sandbox.id)).state is State.PAUSED
 
 
@@ -227,10 +227,10 @@ async def test_a_deadline_during_a_snapshot_comes_after_it(slow: tuple[Control, 
     sandbox = await create(control, replace(BASE, on_timeout=OnTimeout.PAUSE))
     taking = await begun(node, snapshot(control, sandbox))
     control.clock.advance(301)
-    assert await control.lifecycle.expire() == 0
+    assert await control.deadlines.expire() == 0
     node.go.set()
     await taking
-    await control.lifecycle.expire()
+    await control.deadlines.expire()
     assert (await control.row(sandbox.id)).state is State.PAUSED
 
 
@@ -242,7 +242,7 @@ async def test_a_caller_that_goes_away_does_not_stop_it_halfway(slow: tuple[Cont
     acting.cancel()
     await asyncio.gather(acting, return_exceptions=True)
     node.go.set()
-    await control.lifecycle.transitions.settle(sandbox.id)
+    await control.inflight.settle(sandbox.id)
     expected = State.PAUSED if act is pause else State.RUNNING
     assert (await control.row(sandbox.id)).state is expected
 
@@ -321,7 +321,7 @@ class TestAfterACrash:
             await after.reconciler.at_start()
             row = await after.row(sandbox.id)
             assert row.state is State.RUNNING and row.machine == moved
-            assert await after.lifecycle.expire() == 0, "it was wanted awake"
+            assert await after.deadlines.expire() == 0, "it was wanted awake"
 
     async def test_states_of_forks_and_snapshots_that_never_got_a_row_are_removed(self, tmp_path: Path) -> None:
         node = FakeNode()

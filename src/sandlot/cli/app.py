@@ -12,6 +12,7 @@ from sandlot import __version__
 from sandlot.cli import doctor, keys, measuring, platform, sandboxes, server, suite, templates
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
+from sandlot.cli.reference import reference
 from sandlot.setup.packages import search_path
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON, add_help_option=False)(measuring.bench)
+app.command(rich_help_panel="Development")(reference)
 
 
 def main() -> None:
@@ -64,12 +66,26 @@ def main() -> None:
     os.environ["PATH"] = search_path()
     try:
         app(prog_name="sandlot")
+    except SystemExit as ended:
+        _exit(ended.code)
     except Exception as failure:
         if os.environ.get("SANDLOT_LOG_LEVEL") == "debug":
             raise
         message, status = _explained(failure)
         error(message)
-        sys.exit(status)
+        _exit(status)
+
+
+def _exit(status: str | int | None) -> None:
+    """The HTTP client of the SDK has threads that abort the process if the interpreter is taken down under them.
+
+    Where it was used, the process ends without that.
+    """
+    if "pyqwest" in sys.modules and not isinstance(status, str):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status or 0)
+    sys.exit(status)
 
 
 def _explained(failure: Exception) -> tuple[str, int]:

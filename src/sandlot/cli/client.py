@@ -18,6 +18,7 @@ from sandlot.server import instance
 if TYPE_CHECKING:
     from e2b import Sandbox
 
+    from sandlot.recipes.connection import Connection
     from sandlot.settings import Settings
 
 SYSTEM_CAS = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
@@ -113,6 +114,22 @@ def sdk(settings: Settings) -> type[Sandbox]:
     return Sandbox
 
 
+def connection(settings: Settings) -> Connection:
+    """What builds of templates reach this instance with. Certificates alone go through the environment: the SDK has no other way."""
+    from sandlot.recipes.connection import Connection
+
+    facts, values = running(settings), exports(settings)
+    os.environ.update({name: value for name, value in values.items() if not name.startswith("E2B_")})
+    os.environ.pop("E2B_SANDBOX_URL", None)
+    return Connection(
+        api_url=values["E2B_API_URL"],
+        api_key=values["E2B_API_KEY"],
+        domain=values["E2B_DOMAIN"],
+        sandbox_url=values.get("E2B_SANDBOX_URL"),
+        ca=Path(facts.ca) if facts.ca else None,
+    )
+
+
 def get(settings: Settings, path: str) -> Any:
     """Ask the API for a record or a list. Raises `Failure` with the server's own words."""
     return _ask(settings, path)[0]
@@ -121,12 +138,6 @@ def get(settings: Settings, path: str) -> Any:
 def send(settings: Settings, method: str, path: str, body: Any = None) -> Any:
     """Change something through the API. Raises `Failure` with the server's own words."""
     return _ask(settings, path, method=method, body=body)[0]
-
-
-def find_template(settings: Settings, name: str) -> bool:
-    """Whether a template of this name is there and built."""
-    rows = get(settings, "/templates")
-    return any(name in row["names"] and row["buildStatus"] == "ready" for row in rows)
 
 
 def sandboxes(settings: Settings) -> list[dict[str, Any]]:

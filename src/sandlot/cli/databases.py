@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from sandlot.sql import Database
 
 Opened = TypeVar("Opened", bound="Database")
-ProviderSandbox = TypeVar("ProviderSandbox")
+Found = TypeVar("Found")
 
 
-def with_database(kind: type[Opened], act: Callable[[Opened], Coroutine[Any, Any, ProviderSandbox]]) -> ProviderSandbox:
+def with_database(kind: type[Opened], act: Callable[[Opened], Coroutine[Any, Any, Found]]) -> Found:
     """What `act` finds in the database, which is brought to this version first."""
     chosen = settings()
     place = chosen.data_dir
@@ -25,7 +25,7 @@ def with_database(kind: type[Opened], act: Callable[[Opened], Coroutine[Any, Any
         raise Failure(f"{place} belongs to another user; run the same with sudo")
     place.mkdir(parents=True, exist_ok=True, mode=0o711)
 
-    async def run() -> ProviderSandbox:
+    async def run() -> Found:
         database = kind.at(place, chosen.database_url)
         try:
             await database.migrate()

@@ -15,11 +15,11 @@ from sandlot.cli.suite import ROOT, clean_environment
 
 KINDS = {
     "run": "creates, commands and files beside Docker",
-    "fast": "every goal of speed and thrift, warm and cold, beside Docker",
+    "fast": "every goal of speed and resource use, warm and cold, beside Docker",
     "pause": "pauses, resumes and forks beside Docker",
     "templates": "builds beside `docker build`",
     "interpreter": "cells of the code interpreter beside a plain kernel",
-    "scale": "how far one machine goes, and how cost grows",
+    "scale": "how many sandboxes one machine carries, and how cost grows",
     "trace": "where the time of a create goes",
 }
 HELP = frozenset({"--help", "-h"})

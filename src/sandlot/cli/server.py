@@ -140,11 +140,12 @@ def serve(*, with_parent: Annotated[int | None, typer.Option(hidden=True)] = Non
     except instance.AlreadyRunning as error:
         raise Failure(f"{error}. End it first: ./sandlot down") from error
     from sandlot.engine.core.errors import EngineError
+    from sandlot.server.errors import StartupFailed
     from sandlot.wiring.serve import serve as serve_until_told
 
     try:
         serve_until_told(chosen)
-    except EngineError as error:
+    except (EngineError, StartupFailed) as error:
         raise Failure(str(error)) from error
     except Exception as error:
         traceback.print_exc()  # the log is where somebody will look for it
@@ -317,7 +318,7 @@ def _give_back_network(chosen: Settings) -> int:
     if os.geteuid() != 0 or not (chosen.data_dir / "network").is_dir():
         return 0
     from sandlot.engine.node.network.slots import Slots
-    from sandlot.wiring.serve import instance_id
+    from sandlot.wiring.node import instance_id
 
     async def destroy() -> int:
         slots = Slots(chosen.data_dir, instance_id(chosen.data_dir), chosen.network_range)

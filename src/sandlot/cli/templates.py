@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
-from sandlot.cli import building, client, output, recipes
+from sandlot.cli import client, output
 from sandlot.cli.options import Json, of_instance, settings
+
+if TYPE_CHECKING:
+    from sandlot.recipes.build import BuiltTemplate
 
 app = typer.Typer(no_args_is_help=True, help="What sandboxes can start from.")
 
@@ -49,7 +55,7 @@ def list_(
 
 @app.command("build")
 @of_instance
-def build(
+def build_template(
     *,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="The Dockerfile. Default: what e2b.toml names.")
@@ -70,24 +76,58 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a template from a Dockerfile, or one that comes with Sandlot."""
-    options = building.Options(build_args=build_arg or (), tags=tag or (), no_cache=no_cache, quiet=quiet)
-    if stock:
-        made = [building.build_stock(settings(), each, options) for each in names or recipes.stock_names()]
-    else:
-        recipe = recipes.of_directory(file, name)
-        recipe = replace(
-            recipe,
-            cpu_count=cpu_count or recipe.cpu_count,
-            memory_mb=memory_mb or recipe.memory_mb,
-            start_cmd=start_cmd or recipe.start_cmd,
-            ready_cmd=ready_cmd or recipe.ready_cmd,
-        )
-        made = [building.build(settings(), recipe, options)]
+    from sandlot.recipes import stock as stock_recipes
+    from sandlot.recipes.build import Options, build, build_stock
+    from sandlot.recipes.recipe import read_directory
+
+    server = client.connection(settings())
+    options = Options(
+        build_args=build_arg or (), tags=tag or (), no_cache=no_cache, output=_ignore if quiet else output.say
+    )
+    built: list[BuiltTemplate] = []
+    with _failures():
+        if stock:
+            notes = stock_recipes.StockNotes(settings().data_dir)
+            for stock_name in names or stock_recipes.names():
+                built.append(asyncio.run(build_stock(server, stock_name, notes, options)))
+        else:
+            recipe = read_directory(file, name)
+            recipe = replace(
+                recipe,
+                cpu_count=cpu_count or recipe.cpu_count,
+                memory_mb=memory_mb or recipe.memory_mb,
+                start_cmd=start_cmd or recipe.start_cmd,
+                ready_cmd=ready_cmd or recipe.ready_cmd,
+            )
+            built.append(asyncio.run(build(server, recipe, options)))
     if as_json:
-        output.print_json(made)
+        output.print_json([_as_json(each) for each in built])
         return
-    for each in made:
-        output.done(f"{each['name']} is ready ({each['templateID']}, {each['seconds']} s)")
+    for each in built:
+        output.done(f"{each.name} is ready ({each.template_id}, {each.seconds} s)")
+
+
+@contextlib.contextmanager
+def _failures() -> Iterator[None]:
+    from sandlot.recipes.recipe import RecipeFailed
+
+    try:
+        yield
+    except RecipeFailed as error:
+        raise output.Failure(str(error)) from error
+
+
+def _ignore(line: str) -> None:
+    pass
+
+
+def _as_json(built: BuiltTemplate) -> dict[str, str | float]:
+    return {
+        "templateID": built.template_id,
+        "buildID": built.build_id,
+        "name": built.name,
+        "seconds": built.seconds,
+    }
 
 
 @app.command("delete")
@@ -110,24 +150,25 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Make a template from an image in a file. Recipes can begin with it too: FROM imported/NAME."""
-    import asyncio
-
     from sandlot.engine.node.images.imported_images import PREFIX, ImportedImages
     from sandlot.engine.node.images.layers import Layers
+    from sandlot.recipes.build import build
+    from sandlot.recipes.recipe import Recipe
 
     chosen = settings()
     if not source.exists():
         raise output.Failure(f"{source} does not exist")
     images = ImportedImages(chosen.cache_dir / "images", Layers(chosen.cache_dir / "layers"))
     with output.step(f"Importing {source.name}"):
-        asyncio.run(images.bring_in(source, name.partition(":")[0]))
+        asyncio.run(images.import_image(source, name.partition(":")[0]))
     dockerfile = f"FROM {PREFIX}{name.partition(':')[0]}"
-    recipe = recipes.Recipe(name=name, dockerfile=dockerfile, context=Path())
-    made = building.build(chosen, recipe, building.Options(quiet=True))
+    recipe = Recipe(name=name, dockerfile=dockerfile, context=Path())
+    with _failures():
+        built = asyncio.run(build(client.connection(chosen), recipe))
     if as_json:
-        output.print_json(made)
+        output.print_json(_as_json(built))
     else:
-        output.done(f"{name} is ready ({made['templateID']})")
+        output.done(f"{name} is ready ({built.template_id})")
 
 
 @app.command("prune")

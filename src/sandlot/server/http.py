@@ -1,4 +1,4 @@
-"""The HTTP server that API and edge run in: uvicorn with bounded request heads, JSON for what is no HTTP, and honest disconnects."""
+"""The HTTP server that the API and the gateway run in: uvicorn with bounded request heads, JSON for what is no HTTP, and honest disconnects."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Http(HttpToolsProtocol):
 
     def _give_up(self, cycle: RequestResponseCycle) -> None:
         """A stream is not kept open for a client that is probably gone; the API's own answers all come to an end."""
-        if cycle.scope.get("crossing") and not cycle.response_complete and not self.transport.is_closing():
+        if cycle.scope.get("forwarded") and not cycle.response_complete and not self.transport.is_closing():
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:

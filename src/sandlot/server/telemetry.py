@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, Protocol, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -118,27 +118,20 @@ class Telemetry:
             registry=registry,
         )
         self.sandboxes = Gauge("sandlot_sandboxes", "Sandboxes by state.", ["state"], registry=registry)
-        self.still = Gauge(
-            "sandlot_still_sandboxes",
-            "Running sandboxes that are held still because nobody uses them.",
-            registry=registry,
+        self.forwarded_requests = Counter(
+            "sandlot_gateway_forwarded", "Requests forwarded into sandboxes.", ["kind"], registry=registry
         )
-        self.checkpoint_bytes = Gauge(
-            "sandlot_checkpoint_bytes", "Disk that states of paused sandboxes and snapshots take.", registry=registry
+        self.refused_requests = Counter(
+            "sandlot_gateway_refused", "Requests that the gateway answered itself.", ["status"], registry=registry
         )
-        self.edge_open = Gauge(
-            "sandlot_edge_open_connections", "Exchanges with sandboxes in progress.", registry=registry
-        )
-        self.edge_passed = Counter(
-            "sandlot_edge_passed", "Requests passed into sandboxes.", ["kind"], registry=registry
-        )
-        self.edge_refused = Counter(
-            "sandlot_edge_refused", "Requests that the edge answered itself.", ["status"], registry=registry
-        )
+        self._nodes = _NodeCollector()
+        registry.register(self._nodes)
 
-    def watch_starts(self, pool: Callable[[], tuple[Mapping[str, int], int, int]], seeded: Callable[[], int]) -> None:
-        """Have among the others how machines begin: ready in the pool by runtime, its hits and misses, and from seeds."""
-        self.registry.register(_Starts(pool, seeded))
+    def forwarded(self, kind: str) -> None:
+        self.forwarded_requests.labels(kind).inc()
+
+    def refused(self, status: int) -> None:
+        self.refused_requests.labels(str(status)).inc()
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         self.requests.labels(method, route, str(status)).inc()
@@ -146,38 +139,67 @@ class Telemetry:
         if method == "POST" and status == 201 and route in CREATE_ROUTES:
             self.creates.observe(seconds)
 
-    async def render(
-        self,
-        sandboxes: Callable[[], Awaitable[Mapping[str, int]]],
-        edge_open: Callable[[], int],
-        checkpoint_bytes: Callable[[], int] = lambda: 0,
-        still: Callable[[], int] = lambda: 0,
-    ) -> bytes:
-        for state, count in (await sandboxes()).items():
+    def render(self, sandboxes: Mapping[str, int], nodes: Mapping[str, NodeNumbers]) -> bytes:
+        """Prometheus text: what was counted here, sandboxes by state, and what nodes count."""
+        for state, count in sandboxes.items():
             self.sandboxes.labels(state).set(count)
-        self.edge_open.set(edge_open())
-        self.checkpoint_bytes.set(checkpoint_bytes())
-        self.still.set(still())
+        self._nodes.numbers = nodes
         return generate_latest(self.registry)
 
 
-class _Starts(Collector):
-    """Numbers that are read when somebody asks."""
+class NodeNumbers(Protocol):
+    """What a node counts."""
 
-    def __init__(self, pool: Callable[[], tuple[Mapping[str, int], int, int]], seeded: Callable[[], int]) -> None:
-        self._pool, self._seeded = pool, seeded
+    @property
+    def warm_ready(self) -> Mapping[str, int]: ...
+
+    @property
+    def warm_hits(self) -> int: ...
+
+    @property
+    def warm_misses(self) -> int: ...
+
+    @property
+    def boot_snapshot_starts(self) -> int: ...
+
+    @property
+    def frozen(self) -> int: ...
+
+    @property
+    def open_connections(self) -> int: ...
+
+    @property
+    def checkpoint_bytes(self) -> int: ...
+
+
+class _NodeCollector(Collector):
+    """The numbers of all nodes, added up."""
+
+    def __init__(self) -> None:
+        self.numbers: Mapping[str, NodeNumbers] = {}
 
     def collect(self) -> Iterable[Metric]:
-        ready, hits, misses = self._pool()
-        gauge = GaugeMetricFamily("sandlot_pool_ready", "Sandboxes that stand ready, by runtime.", labels=["runtime"])
-        for runtime, count in ready.items():
-            gauge.add_metric([runtime], count)
-        yield gauge
-        yield CounterMetricFamily("sandlot_pool_hits", "Creates that were given a sandbox that stood ready.", hits)
-        yield CounterMetricFamily("sandlot_pool_misses", "Creates that had to start one.", misses)
-        yield CounterMetricFamily(
-            "sandlot_seeded", "Sandboxes that began with the saved state of a booted one.", self._seeded()
-        )
+        nodes = list(self.numbers.values())
+        ready = GaugeMetricFamily("sandlot_warm_pool_ready", "Warm sandboxes, by runtime.", labels=["runtime"])
+        for runtime in sorted({runtime for node in nodes for runtime in node.warm_ready}):
+            ready.add_metric([runtime], sum(node.warm_ready.get(runtime, 0) for node in nodes))
+        yield ready
+        for name, help, attribute in _COUNTERS:
+            yield CounterMetricFamily(name, help, sum(getattr(node, attribute) for node in nodes))
+        for name, help, attribute in _GAUGES:
+            yield GaugeMetricFamily(name, help, sum(getattr(node, attribute) for node in nodes))
+
+
+_COUNTERS = (
+    ("sandlot_warm_pool_hits", "Creates that leased a warm sandbox.", "warm_hits"),
+    ("sandlot_warm_pool_misses", "Creates that had to start one.", "warm_misses"),
+    ("sandlot_boot_snapshot_starts", "Sandboxes that began with a boot snapshot.", "boot_snapshot_starts"),
+)
+_GAUGES = (
+    ("sandlot_frozen_sandboxes", "Running sandboxes that are frozen because they are idle.", "frozen"),
+    ("sandlot_open_connections", "Exchanges with sandboxes in progress.", "open_connections"),
+    ("sandlot_checkpoint_bytes", "Disk that paused sandboxes and snapshots take.", "checkpoint_bytes"),
+)
 
 
 Message = MutableMapping[str, Any]

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sandlot.engine.core.errors import Unavailable
-from sandlot.engine.gateway.routes import hostname
+from sandlot.server.errors import StartupFailed
+from sandlot.server.hosts import hostname
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=820)  # clients refuse more than 825
@@ -54,11 +54,11 @@ def certificate_for(
 
 def _given(chain: Path | None, key: Path | None) -> Certificate:
     if chain is None or key is None:
-        raise Unavailable("TLS needs both SANDLOT_TLS_CERT and SANDLOT_TLS_KEY; set the missing one")
+        raise StartupFailed("TLS needs both SANDLOT_TLS_CERT and SANDLOT_TLS_KEY; set the missing one")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key)
     except (OSError, ssl.SSLError) as error:
-        raise Unavailable(f"the certificate {chain.name} with the key {key.name} cannot be used: {error}") from error
+        raise StartupFailed(f"the certificate {chain.name} with the key {key.name} cannot be used: {error}") from error
     return Certificate(chain=chain, key=key, authority=None)
 
 

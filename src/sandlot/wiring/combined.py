@@ -18,6 +18,7 @@ from sandlot.platform.providers.e2b import Address
 from sandlot.platform.store import Database
 from sandlot.server.http import Server, build_config
 from sandlot.settings import Settings
+from sandlot.wiring.own_address import OwnAddress
 from sandlot.wiring.platform import Setup, platform
 
 Scope = MutableMapping[str, Any]
@@ -35,9 +36,9 @@ def configuration_file(settings: Settings) -> Path | None:
 class Together:
     """The platform of a server that has an engine. It reaches that engine as anybody would: over HTTP, with a key."""
 
-    def __init__(self, platform: Platform, found: asyncio.Future[Address], settings: Settings) -> None:
+    def __init__(self, platform: Platform) -> None:
         self.run, self.close = platform.run, platform.close
-        self._platform, self._found, self._settings = platform, found, settings
+        self._platform = platform
 
     def beside(self, engine: Asgi) -> Asgi:
         """Both behind one door. Fixed paths of the platform come before the engine's routes with an id in them."""
@@ -47,29 +48,20 @@ class Together:
 
         return both
 
-    def listening(self, port: int, *, is_plain: bool) -> None:
-        """The engine answers now. `is_plain`: this port is also where others reach sandboxes."""
-        host = self._settings.host if self._settings.host not in ("0.0.0.0", "::") else "127.0.0.1"
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}" if is_plain else f"http://127.0.0.1:{port}"
-        key = (self._settings.data_dir / "keys" / "default").read_text().strip()
-        address = Address(
-            api_url=url,
-            sandbox_url=url,
-            domain=f"localhost:{port}",
-            key=key,
-            public_scheme="http" if is_plain else "https",
-        )
-        if not self._found.done():
-            self._found.set_result(address)
-
 
 @contextlib.asynccontextmanager
-async def together(settings: Settings) -> AsyncIterator[Together]:
+async def together(settings: Settings, own: OwnAddress) -> AsyncIterator[Together]:
     """Raises the engine's `Unavailable` if the configuration is wrong: nothing starts on a wrong one."""
-    found: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
 
     async def engine() -> Address:
-        return await asyncio.shield(found)
+        at = await own.get()
+        return Address(
+            api_url=at.url,
+            sandbox_url=at.url,
+            domain=at.domain,
+            key=at.key,
+            public_scheme="http" if at.is_public else "https",
+        )
 
     def first_key() -> str | None:
         with contextlib.suppress(OSError):
@@ -89,7 +81,7 @@ async def together(settings: Settings) -> AsyncIterator[Together]:
     except PlatformError as error:
         raise Unavailable(str(error)) from error
     try:
-        yield Together(made, found, settings)
+        yield Together(made)
     finally:
         await building.__aexit__(None, None, None)
 

@@ -14,8 +14,8 @@ from sandlot.engine.api import (
     health,
     observations,
     sandboxes,
+    snapshots,
     storage,
-    suspension,
     tags,
     teams,
     templates,
@@ -41,7 +41,7 @@ def build_app(deps: Deps) -> FastAPI:
     for router in (
         observations.router,
         sandboxes.router,
-        suspension.router,
+        snapshots.router,
         tags.router,
         builds.router,
         storage.router,

@@ -26,7 +26,7 @@ LOG_PAGE = 100
 LINK_S = 3600
 UPLOADS = "/uploads/"  # not limited in size by the API, but by the builder
 NOT_HERE = "this server does not build templates; `GET /templates` lists the templates there are"
-_LINK_KEY = secrets.token_bytes(32)  # links end with the server that made them
+_LINK_KEY = secrets.token_bytes(32)  # links are valid as long as this server runs
 
 Id = Annotated[str, Path(max_length=256)]
 FilesHash = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="What the caller knows the files by.")]
@@ -157,7 +157,7 @@ class Status(BaseModel):
 
 @router.post("/v3/templates", status_code=202, responses=problems(409))
 async def request_build(body: BuildRequest, deps: Given, caller: Asking) -> Requested:
-    """Ask for a build: a place for it, and the template's name if it is new."""
+    """Ask for a build, which is started later; a template of that name is added if there is none."""
     return await _request(body, deps, caller)
 
 
@@ -224,7 +224,7 @@ async def upload(
 
 @router.post("/v2/templates/{templateID}/builds/{buildID}", status_code=202, responses=problems(404, 409))
 async def start_build(templateID: Id, buildID: Id, body: BuildStart, deps: Given, caller: Asking) -> None:
-    """Begin a build; it goes on by itself, and its status tells how."""
+    """Begin a build; it goes on by itself, and its status shows how."""
     await builder_of(deps).start(caller.team.id, templateID, buildID, body.recipe())
 
 
@@ -260,7 +260,7 @@ def _reason(build: Build, entries: Sequence[LogEntry]) -> Reason | None:
     return Reason(message=build.problem or "the build failed", step=build.problem_step)
 
 
-class Logs(BaseModel):
+class BuildLogs(BaseModel):
     logs: list[LogOut]
 
 
@@ -272,8 +272,8 @@ async def logs(
     caller: Asking,
     cursor: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = LOG_PAGE,
-) -> Logs:
+) -> BuildLogs:
     """A page of a build's log."""
     builder = builder_of(deps)
     build = await builder.get(caller.team.id, templateID, buildID)
-    return Logs(logs=[LogOut.of(entry) for entry in await builder.logs(build, offset=cursor, limit=limit)])
+    return BuildLogs(logs=[LogOut.of(entry) for entry in await builder.logs(build, offset=cursor, limit=limit)])

@@ -12,21 +12,19 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 from sandlot.engine.builds import Builder
 from sandlot.engine.builds.cleanup import Cleanup
 from sandlot.engine.control.access import Access, Caller
-from sandlot.engine.control.lifecycle import Lifecycle
-from sandlot.engine.control.suspension import Suspension
-from sandlot.engine.control.usage_history import MetricsHistory
+from sandlot.engine.control.plane import ControlPlane
+from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import NotFound
+from sandlot.engine.core.ids import SANDBOX_ID, parse_sandbox_id
 from sandlot.engine.core.ports import Clock, TemplateStore
-from sandlot.engine.gateway.routes import SANDBOX_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deps:
-    lifecycle: Lifecycle
-    suspension: Suspension
+    control: ControlPlane
     access: Access
     templates: TemplateStore
-    history: MetricsHistory
+    history: UsageHistory
     clock: Clock
     version: str
     max_body_bytes: int = 16 << 20
@@ -65,7 +63,7 @@ Asking = Annotated[Caller, Depends(authenticate)]
 
 def sandbox_id(sandboxID: Annotated[str, Path(description="The sandbox's id.")]) -> str:
     """The id in a path, also in the older form `{id}-{clientID}`. What cannot be an id is not found."""
-    found = sandboxID.partition("-")[0]
+    found = parse_sandbox_id(sandboxID)
     if not SANDBOX_ID.fullmatch(found):
         raise NotFound(f"sandbox {sandboxID[:80]!r} was not found")
     return found

@@ -10,18 +10,25 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from sandlot.engine.core.errors import (
+    BadUpstream,
     Conflict,
+    Draining,
     EngineError,
     Forbidden,
+    ForwardFailed,
     GuestUnresponsive,
     InvalidRequest,
     MachineFailed,
     NoCapacity,
     NotFound,
+    PortClosed,
+    SandboxLeft,
     StateUnusable,
     StepFailed,
+    TooManyConnections,
     Unauthorized,
     Unavailable,
+    UpstreamRefused,
     WrongState,
 )
 from sandlot.server import failures
@@ -42,6 +49,13 @@ STATUS: Mapping[type[EngineError], int] = {
     NoCapacity: 429,
     MachineFailed: 500,
     GuestUnresponsive: 500,
+    ForwardFailed: 502,
+    PortClosed: 502,
+    BadUpstream: 502,
+    UpstreamRefused: 502,
+    SandboxLeft: 502,
+    TooManyConnections: 429,
+    Draining: 409,
     Unavailable: 503,
 }
 

@@ -23,8 +23,8 @@ from sandlot.engine.api.responses import (
     level_of,
 )
 from sandlot.engine.core.errors import EngineError, InvalidRequest, NotFound
+from sandlot.engine.core.ids import SANDBOX_ID
 from sandlot.engine.core.model import LogEntry, Sandbox, State
-from sandlot.engine.gateway.routes import SANDBOX_ID
 
 router = APIRouter(tags=["sandboxes"])
 
@@ -47,7 +47,7 @@ async def metrics_of_many(
 
     async def newest(sandbox_id: str) -> tuple[str, Metric] | None:
         try:
-            sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
+            sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id)
         except NotFound:
             return None
         usage = await deps.history.latest(sandbox, deps.clock())
@@ -63,7 +63,7 @@ async def metrics(
     sandbox_id: SandboxId, deps: Given, caller: Asking, start: UnixTime = None, end: UnixTime = None
 ) -> list[Metric]:
     """What the sandbox used, measured from outside every few seconds."""
-    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
+    sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id)
     return [Metric.of(usage) for usage in await deps.history.samples(sandbox, deps.clock(), start, end)]
 
 
@@ -104,9 +104,9 @@ async def logs_page(
 
 async def _entries(deps: Deps, caller: Asking, sandbox_id: str) -> Sequence[LogEntry]:
     """The daemon's entries and the sandbox's own story, in order of time."""
-    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id, include_ended=True)
+    sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id, include_ended=True)
     try:
-        inside = await deps.lifecycle.node_of(sandbox).logs(sandbox.id)
+        inside = await deps.control.nodes.of(sandbox).machines.logs(sandbox.id)
     except EngineError:  # a machine that is stopping cannot be read; its story can
         inside = ()
     return sorted((*_story(sandbox), *inside), key=lambda entry: entry.at)

@@ -97,7 +97,7 @@ class NetworkUpdate(Egress):
         )
 
 
-class Network(Egress):
+class NetworkRequest(Egress):
     """What a sandbox may reach, and who may reach it."""
 
     allowPublicTraffic: bool | None = Field(None, description="false: ports other than envd's need the traffic token.")
@@ -137,7 +137,7 @@ class Create(Body):
     autoPauseMemory: bool | None = None
     autoResume: AutoResume | None = None
     allow_internet_access: bool | None = None
-    network: Network | None = None
+    network: NetworkRequest | None = None
     metadata: Metadata | None = None
     envVars: Environment | None = None
     mcp: dict[str, Any] | None = None
@@ -153,7 +153,7 @@ class Create(Body):
             timeout_s=default_timeout_s if self.timeout is None else self.timeout,
             metadata=self.metadata or {},
             env_vars=self.envVars or {},
-            network=(self.network or Network()).policy(self.allow_internet_access),
+            network=(self.network or NetworkRequest()).policy(self.allow_internet_access),
             secure=secure,
             on_timeout=OnTimeout.PAUSE if self.autoPause else OnTimeout.KILL,
             auto_resume=self.autoResume is not None and self.autoResume.enabled,

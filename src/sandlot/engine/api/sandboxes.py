@@ -35,7 +35,7 @@ MetadataFilter = Annotated[
 @router.post("/v2/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
 async def create(body: Create, deps: Given, caller: Asking, response: Response, key: Key = None) -> SandboxOut:
     """Make a sandbox from a template; it answers when this returns."""
-    return shown(await deps.lifecycle.create(caller.team.id, body.wanted(key)), deps.domain, response)
+    return shown(await deps.control.creation.create(caller.team.id, body.wanted(key)), deps.domain, response)
 
 
 @router.post("/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
@@ -44,13 +44,13 @@ async def create_legacy(
 ) -> SandboxOut:
     """Make a sandbox, as older SDKs ask for it."""
     wanted = body.wanted(key, secure=bool(body.secure), default_timeout_s=LEGACY_TIMEOUT_S)
-    return shown(await deps.lifecycle.create(caller.team.id, wanted), deps.domain, response)
+    return shown(await deps.control.creation.create(caller.team.id, wanted), deps.domain, response)
 
 
 @router.get("/sandboxes/{sandboxID}", responses=problems(404), response_model_exclude_none=True)
 async def get(sandbox_id: SandboxId, deps: Given, caller: Asking, response: Response) -> Detail:
     """All there is to know about a sandbox."""
-    sandbox = await deps.lifecycle.get(caller.team.id, sandbox_id)
+    sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id)
     shown(sandbox, deps.domain, response)
     return Detail.detail(sandbox, deps.domain)
 
@@ -58,7 +58,7 @@ async def get(sandbox_id: SandboxId, deps: Given, caller: Asking, response: Resp
 @router.delete("/sandboxes/{sandboxID}", status_code=204, responses=problems(404))
 async def kill(sandbox_id: SandboxId, deps: Given, caller: Asking) -> None:
     """End a sandbox, running or paused; nothing of it is left."""
-    await deps.lifecycle.kill(caller.team.id, sandbox_id)
+    await deps.control.ending.kill(caller.team.id, sandbox_id)
 
 
 @router.get("/v2/sandboxes", responses=problems(), response_model_exclude_none=True)
@@ -75,7 +75,7 @@ async def list_page(
     nextToken: Annotated[str | None, Query(max_length=1024, description="`x-next-token` of the page before.")] = None,
 ) -> list[Listed]:
     """One page of the team's sandboxes. `x-next-token` is there when more follow."""
-    page = await deps.lifecycle.list(
+    page = await deps.control.lookup.list(
         caller.team.id,
         states=_states(state),
         metadata=_filters(metadata),
@@ -87,7 +87,7 @@ async def list_page(
     )
     if page.next_token is not None:
         response.headers["X-Next-Token"] = page.next_token
-    response.headers["X-Total-Running"] = str(await deps.lifecycle.count(caller.team.id))
+    response.headers["X-Total-Running"] = str(await deps.control.lookup.count(caller.team.id))
     return [Listed.of(sandbox) for sandbox in page.sandboxes]
 
 
@@ -96,7 +96,7 @@ async def list_running(deps: Given, caller: Asking, metadata: MetadataFilter = N
     """Every running sandbox of the team, as older SDKs ask for them."""
     wanted, found, token = _filters(metadata), [], None
     while True:
-        page = await deps.lifecycle.list(
+        page = await deps.control.lookup.list(
             caller.team.id, states=(State.RUNNING,), metadata=wanted, limit=1000, token=token
         )
         found += [Listed.of(sandbox) for sandbox in page.sandboxes]
@@ -141,7 +141,7 @@ def _moment(value: datetime | None) -> datetime | None:
 @router.post("/sandboxes/{sandboxID}/timeout", status_code=204, responses=problems(404, 409))
 async def set_timeout(sandbox_id: SandboxId, body: Timeout, deps: Given, caller: Asking) -> None:
     """Set when the sandbox ends, sooner or later than before."""
-    await deps.lifecycle.set_timeout(caller.team.id, sandbox_id, body.timeout)
+    await deps.control.changes.set_timeout(caller.team.id, sandbox_id, body.timeout)
 
 
 @router.post("/sandboxes/{sandboxID}/refreshes", status_code=204, responses=problems(404, 409))
@@ -150,10 +150,10 @@ async def refresh(
 ) -> None:
     """Put the end of the sandbox off; never brings it nearer."""
     asked = body.duration if body is not None and body.duration is not None else 0
-    await deps.lifecycle.refresh(caller.team.id, sandbox_id, max(asked, SHORTEST_REFRESH_S))
+    await deps.control.changes.refresh(caller.team.id, sandbox_id, max(asked, SHORTEST_REFRESH_S))
 
 
 @router.put("/sandboxes/{sandboxID}/network", status_code=204, responses=problems(403, 404, 409))
 async def set_network(sandbox_id: SandboxId, body: NetworkUpdate, deps: Given, caller: Asking) -> None:
     """Replace what the sandbox may reach, at once."""
-    await deps.lifecycle.set_network(caller.team.id, sandbox_id, body.policy())
+    await deps.control.changes.set_network(caller.team.id, sandbox_id, body.policy())

@@ -48,7 +48,7 @@ async def assign(body: Assign, deps: Given, caller: Asking) -> Assigned:
 
 @router.delete("/templates/tags", status_code=204, responses=problems(404))
 async def remove(body: Remove, deps: Given, caller: Asking) -> None:
-    """Take tags away. A build without any is let go."""
+    """Take tags away. A build without any gives up its layers."""
     await builder_of(deps).catalog.unassign(caller.team.id, body.name, body.tags)
 
 

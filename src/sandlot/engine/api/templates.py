@@ -99,7 +99,7 @@ async def change_legacy(templateID: Ref, body: Change, deps: Given, caller: Aski
 @router.delete("/templates/{templateID}", status_code=204, responses=problems(404))
 async def delete(templateID: Ref, deps: Given, caller: Asking) -> None:
     """Delete a template that no sandbox uses, or a snapshot. Built-in templates stay."""
-    if "\x00" not in templateID and await deps.suspension.delete_snapshot(caller.team.id, templateID):
+    if "\x00" not in templateID and await deps.control.snapshots.delete(caller.team.id, templateID):
         return
     template = await _find(deps, caller, templateID)
     if template.team_id is None:

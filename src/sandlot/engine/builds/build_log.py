@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandlot.engine.core.model import LogEntry
-from sandlot.engine.core.ports import BuildStore, Clock
+from sandlot.engine.core.ports import BuildStore, Clock, Output
 
 MOST_LINES = 20_000
 MOST_CHARACTERS = 16 << 20
@@ -20,7 +20,7 @@ class BuildLog:
         self._characters = 0
         self._lock = asyncio.Lock()
 
-    def tell(self, message: str, level: str = "info", step: str = "") -> None:
+    def add(self, message: str, level: str = "info", step: str = "") -> None:
         count = self._written + len(self._pending)
         if count > MOST_LINES or self._characters > MOST_CHARACTERS:
             return
@@ -33,8 +33,17 @@ class BuildLog:
             LogEntry(at=self._clock(), message=text, level=level, fields={"step": step} if step else {})
         )
 
+    def output(self, step: str) -> Output:
+        """Takes the lines of one step."""
+        return lambda line, level: self.add(line, level, step)
+
     async def flush(self) -> None:
         async with self._lock:
             entries, self._pending = self._pending, []
             await self._store.log(self._build_id, self._written, entries)
             self._written += len(entries)
+
+    async def flush_regularly(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.flush()

@@ -37,7 +37,7 @@ class Archives(Protocol):
 
 
 class LayerUser(Protocol):
-    async def layers_in_use(self) -> set[str]:
+    async def layers_in_use(self) -> frozenset[str]:
         """Layers that machines and saved states need."""
 
 

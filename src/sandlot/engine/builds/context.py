@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sandlot.engine.core.errors import StepFailed
-from sandlot.engine.core.model import EMPTY, LayerResult
+from sandlot.engine.core.model import LayerResult
 
 FORMAT = 1  # raise it when the same step gives something else than before
 MOST_LAYERS = 60  # the kernel reads a page of mount options
@@ -25,14 +25,14 @@ class Context:
     user: str = "user"
     home: str = "/home/user"
     workdir: str | None = None  # None: the user's home directory
-    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def directory(self) -> str:
         return self.workdir or self.home
 
-    def after(self, key: str, placed: LayerResult) -> Context:
-        layers = (*self.layers, placed.layer) if placed.layer is not None else self.layers
+    def after(self, key: str, result: LayerResult) -> Context:
+        layers = (*self.layers, result.layer) if result.layer is not None else self.layers
         return replace(self, key=key, layers=layers)
 
     def with_variables(self, args: Sequence[str]) -> Context:

@@ -17,7 +17,7 @@ _MODE = re.compile(r"[0-7]{3,4}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StepLimits:
     """What one step may use."""
 
     resources: Resources
@@ -26,7 +26,7 @@ class Limits:
 
 
 class Steps:
-    """One build's walk over its steps. `hold` keeps the names of its machines from being swept away as nobody's."""
+    """The steps of one build, one after another. `hold` keeps its machines from cleanup, by name."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class Steps:
         team_id: str,
         build_runner: BuildRunner,
         uploads: Uploads,
-        limits: Limits,
+        limits: StepLimits,
         hold: Callable[[str], AbstractContextManager[None]],
-        tell: Callable[[str, str, str], None],  # message, level, step
+        log: Callable[[str, str, str], None],  # message, level, step
     ) -> None:
         self._team_id, self._build_runner, self._uploads = team_id, build_runner, uploads
-        self._limits, self._hold, self._tell = limits, hold, tell
+        self._limits, self._hold, self._log = limits, hold, log
         self._forced = False
         self.cached = 0
 
@@ -47,17 +47,17 @@ class Steps:
         """Run every step from here on, whatever the cache has."""
         self._forced = True
 
-    async def take(self, context: Context, number: int, step: Step) -> Context:
+    async def apply(self, context: Context, number: int, step: Step) -> Context:
         """The context after one step. Raises `StepFailed` with a message that says what failed."""
         self._forced = forced = self._forced or step.force
-        act = {"RUN": self._run, "COPY": self._copy, "WORKDIR": self._workdir, "USER": self._user}.get(step.type)
         if step.type == "ENV":
             return context.with_variables(step.args)
-        if act is None:
+        handlers = {"RUN": self._run, "COPY": self._copy, "WORKDIR": self._workdir, "USER": self._user}
+        if step.type not in handlers:
             raise StepFailed(f"there is no step {step.type[:40]!r}; known are RUN, COPY, WORKDIR, USER and ENV")
-        return await act(context, str(number), step, forced)
+        return await handlers[step.type](context, str(number), step, forced)
 
-    # Each act computes the key of what it is about to do; the key holds all that can change the result.
+    # Each computes the key of what it is about to do; the key holds all that can change the result.
 
     async def _run(self, context: Context, number: str, step: Step, forced: bool) -> Context:
         if not step.args or not step.args[0].strip():
@@ -66,8 +66,8 @@ class Steps:
         workdir = context.workdir if user == context.user or context.workdir else None
         about = ("RUN", command, user, workdir, sorted(context.env.items()), self._limits.network.allow_internet)
 
-        async def make() -> LayerResult:
-            run = StepRun(
+        async def run() -> LayerResult:
+            command_run = StepRun(
                 layers=context.layers,
                 command=command,
                 user=user,
@@ -81,12 +81,12 @@ class Steps:
             with self._hold(machine_id):
                 try:
                     return await self._build_runner.run(
-                        machine_id, run, lambda line, level: self._tell(line, level, number)
+                        machine_id, command_run, lambda line, level: self._log(line, level, number)
                     )
                 except StepFailed as error:
                     raise StepFailed(f"failed to run command '{command}': {error}") from error
 
-        return await self._after(context, number, f"RUN {command}", about, make, forced)
+        return await self._cached_or_run(context, number, f"RUN {command}", about, run, forced)
 
     async def _copy(self, context: Context, number: str, step: Step, forced: bool) -> Context:
         if len(step.args) < 2:
@@ -112,10 +112,10 @@ class Steps:
         }
         about = ("COPY", digest, sorted(act.items()))
 
-        async def make() -> LayerResult:
-            return await self._place(context, {**act, "archive": str(archive)})
+        async def run() -> LayerResult:
+            return await self._edit_files(context, {**act, "archive": str(archive)})
 
-        return await self._after(context, number, f"COPY {source} {target}", about, make, forced)
+        return await self._cached_or_run(context, number, f"COPY {source} {target}", about, run, forced)
 
     async def _workdir(self, context: Context, number: str, step: Step, forced: bool) -> Context:
         if not step.args or not step.args[0]:
@@ -123,10 +123,10 @@ class Steps:
         path = context.path(step.args[0])
         act = {"act": "workdir", "path": path, "user": context.user}
 
-        async def make() -> LayerResult:
-            return await self._place(context, act)
+        async def run() -> LayerResult:
+            return await self._edit_files(context, act)
 
-        after = await self._after(context, number, f"WORKDIR {path}", sorted(act.items()), make, forced)
+        after = await self._cached_or_run(context, number, f"WORKDIR {path}", sorted(act.items()), run, forced)
         return replace(after, workdir=path)
 
     async def _user(self, context: Context, number: str, step: Step, forced: bool) -> Context:
@@ -135,10 +135,10 @@ class Steps:
         user = step.args[0].partition(":")[0]
         act = {"act": "user", "user": user}
 
-        async def make() -> LayerResult:
-            return await self._place(context, act)
+        async def run() -> LayerResult:
+            return await self._edit_files(context, act)
 
-        after = await self._after(context, number, f"USER {user}", sorted(act.items()), make, forced)
+        after = await self._cached_or_run(context, number, f"USER {user}", sorted(act.items()), run, forced)
         home = after.home if user != context.user else context.home
         return replace(after, user=user, home=home)
 
@@ -146,59 +146,59 @@ class Steps:
         """Make an image that was not made for sandboxes fit for them."""
         act = {"act": "provision", "user": user}
 
-        async def make() -> LayerResult:
-            return await self._place(context, act)
+        async def run() -> LayerResult:
+            return await self._edit_files(context, act)
 
-        return await self._after(context, "base", "preparing the image", sorted(act.items()), make, False)
+        return await self._cached_or_run(context, "base", "preparing the image", sorted(act.items()), run, False)
 
     async def home_of(self, context: Context, user: str) -> str:
-        """Where a user of the image lives."""
+        """The home directory of a user of the image."""
         key = chained(context.key, "home", user)
-        known = self._build_runner.recall(key)
+        known = self._build_runner.cached_step(key)
         if known is None or known.home is None:
-            known = await self._place(context, {"act": "look", "user": user})
-            self._build_runner.remember(key, known)
+            known = await self._edit_files(context, {"act": "look", "user": user})
+            self._build_runner.cache_step(key, known)
         return known.home or "/"
 
-    async def _place(self, context: Context, act: Mapping[str, object]) -> LayerResult:
+    async def _edit_files(self, context: Context, act: Mapping[str, object]) -> LayerResult:
         try:
-            return await self._build_runner.place(context.layers, [act], self._limits.resources.disk_mb)
+            return await self._build_runner.edit_files(context.layers, [act], self._limits.resources.disk_mb)
         except StepFailed as error:
             raise StepFailed(str(error).partition(":")[2]) from error
 
     async def _joined(self, context: Context, number: str) -> Context:
         """The same files in one layer. The key stays: it says what is in there, not how it is kept."""
         key = chained(context.key, "joined")
-        known = self._build_runner.recall(key)
+        known = self._build_runner.cached_step(key)
         if known is None or known.layer is None:
-            self._tell(
+            self._log(
                 f"[{number}] joining {len(context.layers)} layers into one: more cannot be mounted", "info", number
             )
             known = await self._build_runner.join(context.layers)
-            self._build_runner.remember(key, known)
+            self._build_runner.cache_step(key, known)
         return replace(context, layers=(known.layer,) if known.layer else ())
 
-    async def _after(
+    async def _cached_or_run(
         self,
         context: Context,
         number: str,
-        told: str,
+        title: str,
         about: object,
-        make: Callable[[], Awaitable[LayerResult]],
+        run: Callable[[], Awaitable[LayerResult]],
         forced: bool,
     ) -> Context:
         if len(context.layers) >= MOST_LAYERS:
             context = await self._joined(context, number)
-        plain = chained(context.key, self._team_id, about)
-        known = None if forced else self._build_runner.recall(plain)
-        line = told if len(told) <= 500 else f"{told[:500]}…"
+        key = chained(context.key, self._team_id, about)
+        known = None if forced else self._build_runner.cached_step(key)
+        line = title if len(title) <= 500 else f"{title[:500]}…"
         if known is not None:
             self.cached += 1
-            self._tell(f"[{number}] CACHED {line}", "info", number)
+            self._log(f"[{number}] CACHED {line}", "info", number)
         else:
-            self._tell(f"[{number}] {line}", "info", number)
-            known = await make()
-            self._build_runner.remember(plain, known)
-        # The layer is part of what follows: a step that was run afresh has another, and so have all after it.
-        after = context.after(chained(plain, known.layer), known)
+            self._log(f"[{number}] {line}", "info", number)
+            known = await run()
+            self._build_runner.cache_step(key, known)
+        # The layer is part of what follows: a step that was run again has another, and so have all after it.
+        after = context.after(chained(key, known.layer), known)
         return replace(after, home=known.home) if known.home else after

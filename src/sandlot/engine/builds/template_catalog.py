@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from sandlot.engine.builds.build_states import BuildStates, emptied
 from sandlot.engine.builds.template_names import DEFAULT_TAG, parse_name, parse_tags
 from sandlot.engine.control.sandbox_states import LIVE
 from sandlot.engine.core.errors import InvalidRequest, NotFound
@@ -25,11 +27,11 @@ class TemplateCatalog:
         sandboxes: SandboxStore,
         clock: Clock,
         discard: Callable[[str], Awaitable[None]],  # a saved state, by name
-        changed: Callable[[str], Awaitable[None]]
-        | None = None,  # a template, by id: what was made of it is out of date
+        changed: Callable[[str], Awaitable[None]] | None = None,  # a template, by id: machines made from it are stale
     ) -> None:
         self._templates, self._builds, self._tags, self._sandboxes = templates, builds, tags, sandboxes
         self._clock, self._discard, self._changed = clock, discard, changed
+        self._states = BuildStates(builds)
         self._tagging = asyncio.Lock()
 
     async def own(self, team_id: str, ref: str) -> Template:
@@ -41,24 +43,26 @@ class TemplateCatalog:
             )
         return found
 
-    async def put(self, template: Template, build: Build) -> None:
-        """A build is finished: give it its tags, and let go of builds that have none left."""
-        now = self._clock()
+    async def add_build(self, template: Template, build: Build) -> None:
+        """A build is finished: give it its tags, and empty builds that have none left."""
         async with self._tagging:
-            before = await self._tags.list(template.id)
-            await self._tags.assign(
-                [Tag(template_id=template.id, tag=tag, build_id=build.id, created_at=now) for tag in build.tags]
-            )
-            if DEFAULT_TAG in build.tags:
-                await self._make_default(template.id, build)
-            await self._let_go(template.id, before)
+            await self._tag(template, build, build.tags, before=await self._tags.list(template.id))
+
+    async def _tag(self, template: Template, build: Build, tags: Sequence[str], before: Sequence[Tag]) -> None:
+        now = self._clock()
+        await self._tags.assign(
+            [Tag(template_id=template.id, tag=tag, build_id=build.id, created_at=now) for tag in tags]
+        )
+        if DEFAULT_TAG in tags:
+            await self._make_default(template.id, build)
+        await self._empty_untagged(template.id, before)
 
     async def _make_default(self, template_id: str, build: Build) -> None:
         current = await self._templates.resolve(build.team_id, template_id)
         if current is not None:
             await self._templates.put(replace(built(current, build), updated_at=self._clock()))
 
-    async def _let_go(self, template_id: str, before: Sequence[Tag]) -> None:
+    async def _empty_untagged(self, template_id: str, before: Sequence[Tag]) -> None:
         """Tags have moved: empty the builds that had one before and have none now."""
         if self._changed is not None:
             await self._changed(template_id)
@@ -78,13 +82,10 @@ class TemplateCatalog:
                 await self._empty(build)
 
     async def _empty(self, build: Build) -> None:
-        """What its sandboxes need to come back from a pause is kept: whose they are, where they start, what they run."""
-        made = build.content
-        if made is None or not made.layers:
-            return
-        await self._builds.put(replace(build, content=replace(made, layers=(), checkpoint=None, node=None)))
-        if made.checkpoint is not None:
-            await self._discard(made.checkpoint)
+        with suppress(NotFound):  # deleted meanwhile, with all that it had
+            await self._states.change(build.id, emptied)
+        if build.content is not None and build.content.checkpoint is not None:
+            await self._discard(build.content.checkpoint)
 
     # Tags
 
@@ -95,12 +96,13 @@ class TemplateCatalog:
         wanted = parse_tags(tags, template.name)
         if not wanted:
             raise InvalidRequest("tags must name at least one tag")
-        held = {tag.tag: tag.build_id for tag in await self._tags.list(template.id)}
-        build_id = held.get(reference.tag or DEFAULT_TAG)
-        build = await self._builds.get(build_id) if build_id else None
-        if build is None:
-            raise NotFound(f"template {template.name!r} has no build tagged {reference.tag or DEFAULT_TAG!r}")
-        await self.put(template, replace(build, tags=wanted))
+        async with self._tagging:
+            before = await self._tags.list(template.id)
+            build_id = {tag.tag: tag.build_id for tag in before}.get(reference.tag or DEFAULT_TAG)
+            build = await self._builds.get(build_id) if build_id else None
+            if build is None:
+                raise NotFound(f"template {template.name!r} has no build tagged {reference.tag or DEFAULT_TAG!r}")
+            await self._tag(template, build, wanted, before)
         return build.id, wanted
 
     async def unassign(self, team_id: str, name: str, tags: Sequence[str]) -> None:
@@ -115,7 +117,7 @@ class TemplateCatalog:
             if missing := sorted(set(wanted) - {tag.tag for tag in before}):
                 raise NotFound(f"template {template.name!r} has no tag {missing[0]!r}")
             await self._tags.remove(template.id, wanted)
-            await self._let_go(template.id, before)
+            await self._empty_untagged(template.id, before)
 
     async def tags(self, team_id: str, ref: str) -> Sequence[Tag]:
         return await self._tags.list((await self.own(team_id, ref)).id)
@@ -131,7 +133,7 @@ class TemplateCatalog:
         return template
 
     async def delete(self, team_id: str, ref: str) -> None:
-        """Raises `InvalidRequest` while sandboxes run or wait that were made from it."""
+        """Raises `InvalidRequest` while sandboxes made from it are running or paused."""
         template = await self.own(team_id, ref)
         users = await self._sandboxes.query(states=LIVE, template=template.id, limit=1)
         if users:

@@ -1,10 +1,10 @@
-"""InFlight: work on a sandbox that goes on when its caller goes away, and what others must leave alone meanwhile."""
+"""Moves in flight: work on a sandbox that goes on when its caller goes away, and what others must leave alone meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -40,9 +40,9 @@ class InFlight:
             await asyncio.wait([task])
             await asyncio.sleep(0)  # lets the task's own callback take it off the list
 
-    def start(self, sandbox_id: str, work: Coroutine[Any, Any, T], then: Callable[[str], None]) -> asyncio.Task[T]:
+    def start(self, sandbox_id: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A move that may be given up: nothing is lost with a sandbox that never ran."""
-        task = self.track(self.moving, sandbox_id, work, then)
+        task = self.track(self.moving, sandbox_id, work)
         self._starts.add(task)
         task.add_done_callback(self._starts.discard)
         return task
@@ -52,7 +52,6 @@ class InFlight:
         tasks: dict[str, asyncio.Task[Any]],
         sandbox_id: str,
         work: Coroutine[Any, Any, T],
-        then: Callable[[str], None] = lambda _: None,
     ) -> asyncio.Task[T]:
         """Run `work` on its own, so that a caller that goes away does not stop it halfway."""
         task = asyncio.create_task(work)
@@ -62,7 +61,6 @@ class InFlight:
             del tasks[sandbox_id]
             if not task.cancelled():
                 task.exception()  # whoever waits is told; if nobody does, that is no reason for a warning
-            then(sandbox_id)
 
         task.add_done_callback(done)
         return task

@@ -1,18 +1,28 @@
-"""Placement: which node a new machine goes to. A scheduler is a pure function, so that it can be replaced and tested alone."""
+"""Placement: which node a new machine goes to. A scheduler is a pure function over records, so that it can be replaced and tested alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sandlot.engine.core.errors import NoCapacity
-from sandlot.engine.core.model import Resources
-from sandlot.engine.core.ports import Node
+from sandlot.engine.core.errors import NoCapacity, Unavailable
+from sandlot.engine.core.model import NodeStatus, Template
 
-Scheduler = Callable[[Resources, Sequence[Node]], Node]
+Scheduler = Callable[[Template, Sequence[NodeStatus]], NodeStatus]
 
 
-def first_node(resources: Resources, nodes: Sequence[Node]) -> Node:
-    """The scheduler of a single host: there is one node, and it refuses by itself what does not fit."""
-    if not nodes:
-        raise NoCapacity("could not place a sandbox: this server has no node; check `./sandlot doctor`")
-    return nodes[0]
+def emptiest(template: Template, nodes: Sequence[NodeStatus]) -> NodeStatus:
+    """The node that has the template's state or layers; among those, the one with the most memory per machine."""
+    usable = [node for node in nodes if node.is_healthy and not node.is_draining]
+    if template.node is not None:
+        usable = [node for node in usable if node.name == template.node]
+        if not usable:
+            raise Unavailable(f"{template.name!r} is on node {template.node!r}, which this server does not have")
+    if not usable:
+        raise NoCapacity("could not place a sandbox: this server has no node that works; check `./sandlot doctor`")
+    return max(usable, key=lambda node: (_has_files(node, template), node.memory_mb / (node.machines + 1)))
+
+
+def _has_files(node: NodeStatus, template: Template) -> bool:
+    if template.checkpoint is not None:
+        return template.checkpoint in node.checkpoints
+    return node.layers.issuperset(template.layers)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from sandlot.engine.control.lifecycle import Lifecycle
-from sandlot.engine.control.sandbox_states import LIVE
-from sandlot.engine.control.suspension import Suspension
+from sandlot.engine.control.end import Ending
+from sandlot.engine.control.inflight import InFlight
+from sandlot.engine.control.nodes import Nodes
+from sandlot.engine.control.sandbox_records import running_machine
+from sandlot.engine.control.sandbox_states import LIVE, SUSPENDING, TRANSIENT, SandboxStates
+from sandlot.engine.control.suspend import Suspension
 from sandlot.engine.core.errors import EngineError
 from sandlot.engine.core.model import Machine, Sandbox, State
 from sandlot.engine.core.ports import Node, SandboxStore, TemplateStore
@@ -18,7 +22,6 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 60.0
 LOOK_LIMIT_S = 30.0
-TRANSIENT = frozenset({State.CREATING, State.STOPPING, State.CAPTURING, State.PAUSING, State.RESUMING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,23 +61,30 @@ def drift(rows: Sequence[Sandbox], machines: Sequence[Machine], moving: Collecti
     )
 
 
+class KeptCheckpoints(Protocol):
+    """Who else needs checkpoints: builds."""
+
+    async def checkpoints(self) -> Collection[str]: ...
+
+
 class Reconciler:
+    """Compares rows with machines, node by node."""
+
     def __init__(
         self,
         *,
-        lifecycle: Lifecycle,
-        suspension: Suspension,
         sandboxes: SandboxStore,
         templates: TemplateStore,
-        nodes: Mapping[str, Node],
-        kept: Callable[[], Awaitable[Collection[str]]] | None = None,  # names of states that others need
+        states: SandboxStates,
+        inflight: InFlight,
+        nodes: Nodes,
+        ending: Ending,
+        suspension: Suspension,
+        kept: KeptCheckpoints | None = None,
     ) -> None:
-        self._lifecycle = lifecycle
-        self._suspension = suspension
-        self._templates = templates
-        self._sandboxes = sandboxes
-        self._nodes = nodes
-        self._kept = kept
+        self._sandboxes, self._templates, self._states = sandboxes, templates, states
+        self._inflight, self._nodes, self._ending = inflight, nodes, ending
+        self._suspension, self._kept = suspension, kept
 
     async def at_start(self) -> Repairs:
         """Before the first request: take over running sandboxes, finish what an earlier process left halfway."""
@@ -94,7 +104,7 @@ class Reconciler:
                 log.exception("could not compare sandboxes with their machines; it is tried again")
 
     async def _pass(self, *, adopting: bool) -> Repairs:
-        passes = [await self._node_pass(node, adopting=adopting) for node in self._nodes.values()]
+        passes = [await self._node_pass(node, adopting=adopting) for node in self._nodes]
         repairs = Repairs(
             lost=tuple(id for each in passes for id in each.lost),
             stray=tuple(id for each in passes for id in each.stray),
@@ -116,18 +126,18 @@ class Reconciler:
         return repairs
 
     async def _node_pass(self, node: Node, *, adopting: bool) -> Repairs:
-        # With starts held off, a machine or directory without a row belongs to nobody: it cannot be one that is
-        # just coming into being.
+        # With new machines held off on this node, a machine or directory without a row belongs to nobody: it cannot be one
+        # that is just coming into being.
         limit = asyncio.timeout(None if adopting else LOOK_LIMIT_S)  # creates wait for this look
-        async with self._lifecycle.no_new_starts(), limit:
-            moving = self._lifecycle.moving()  # also before the rows: a move that ends in between was one
+        async with self._nodes.no_new_machines(node.name), limit:
+            moving = self._inflight.ids()  # also before the rows: a move that ends in between was one
             rows = [row for row in await self._sandboxes.query(states=LIVE) if row.node == node.name]
-            found = drift(rows, await node.machines(), moving | self._lifecycle.moving())
+            found = drift(rows, await node.machines.list(), moving | self._inflight.ids())
             stray = [machine.sandbox_id for machine in found.stray if await self._stopped(node, machine)]
             snapshots = {each.checkpoint for each in await self._templates.snapshots(None) if each.checkpoint}
-            others = set(await self._kept()) if self._kept is not None else set()
-            keep = {row.id for row in rows} | snapshots | others | moving | self._lifecycle.moving()
-            freed = tuple(await node.sweep(keep))
+            others = set(await self._kept.checkpoints()) if self._kept is not None else set()
+            keep = {row.id for row in rows} | snapshots | others | moving | self._inflight.ids()
+            freed = tuple(await node.host.sweep(keep))
         lost = await self._end_each(found.lost, "lost: the machine is gone")
         stuck = [row.id for row in found.stuck if await self._finished(row)]
         adopted = [row.id for row in found.sound if adopting and await self._adopted(row)]
@@ -135,7 +145,7 @@ class Reconciler:
 
     async def _finished(self, row: Sandbox) -> bool:
         """Bring a sandbox that was halfway to one end or the other."""
-        if row.state in (State.CAPTURING, State.PAUSING, State.RESUMING):
+        if row.state in SUSPENDING:
             try:
                 if await self._suspension.recover(row):
                     return True
@@ -148,7 +158,7 @@ class Reconciler:
 
     async def _stopped(self, node: Node, machine: Machine) -> bool:
         try:
-            await node.stop(machine.sandbox_id)
+            await node.machines.stop(machine.sandbox_id)
         except EngineError as error:
             log.error("could not stop the stray machine of sandbox %s: %s", machine.sandbox_id, error)
             return False
@@ -158,7 +168,7 @@ class Reconciler:
         ended = []
         for row in rows:
             try:
-                if await self._lifecycle.end(row, reason):
+                if await self._ending.end(row, reason):
                     ended.append(row.id)
             except EngineError as error:  # tried again in the next pass
                 log.error("could not end sandbox %s (%s): %s", row.id, reason, error)
@@ -166,9 +176,10 @@ class Reconciler:
 
     async def _adopted(self, row: Sandbox) -> bool:
         try:
-            await self._lifecycle.adopt(row)
+            await self._nodes.of(row).machines.adopt(running_machine(row))
+            self._states.announce(row)
         except EngineError as error:
-            log.error("could not take over sandbox %s: %s", row.id, error)
-            await self._end_each([row], f"lost: the server could not take it over again ({error})")
+            log.error("could not adopt sandbox %s: %s", row.id, error)
+            await self._end_each([row], f"lost: the server could not adopt it again ({error})")
             return False
         return True

@@ -1,4 +1,4 @@
-"""What a sandbox begins with: its first row, what its node is asked for, and what is said when it does not start."""
+"""Records made from records: a sandbox's first row, what its node is asked for, and the error when it does not start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sandlot.engine.control.sandbox_request import NewSandbox, request_digest
 from sandlot.engine.core.errors import Conflict, EngineError, MachineFailed, Unavailable, WrongState
-from sandlot.engine.core.model import Machine, NewMachine, Sandbox, State, Template
+from sandlot.engine.core.model import Machine, NewMachine, RunningMachine, Sandbox, State, Template
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def running_row(row: Sandbox, machine: Machine, now: datetime) -> Sandbox:
     )
 
 
-def wanted(row: Sandbox, template: Template) -> NewMachine:
+def new_machine(row: Sandbox, template: Template) -> NewMachine:
     """What a node is asked for."""
     return NewMachine(
         sandbox_id=row.id,
@@ -76,6 +76,26 @@ def wanted(row: Sandbox, template: Template) -> NewMachine:
         envd_token=row.envd_token,
         env_vars=row.env_vars,
         checkpoint=template.checkpoint,
+    )
+
+
+def running_machine(row: Sandbox) -> RunningMachine:
+    """What a node is told about a machine that it is to take over."""
+    return RunningMachine(sandbox_id=row.id, runtime=row.runtime, network=row.network, envd_token=row.envd_token)
+
+
+def missing_template(sandbox: Sandbox) -> Template:
+    """A stand-in for a template that was deleted since: a checkpoint needs nothing of it but names."""
+    return Template(
+        id=sandbox.template_id,
+        team_id=sandbox.team_id,
+        name=sandbox.template_name,
+        layers=(),
+        build_id="",
+        created_at=sandbox.created_at,
+        updated_at=sandbox.created_at,
+        resources=sandbox.resources,
+        envd_version=sandbox.envd_version,
     )
 
 

@@ -1,16 +1,14 @@
-"""A request for a sandbox: what a caller may ask for, the rules between its parts, and the ids and tokens given in return."""
+"""A request for a sandbox: what a caller may ask for, and the rules between its parts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-import string
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from sandlot.engine.core.errors import InvalidRequest
-from sandlot.engine.core.model import EMPTY, NetworkPolicy, OnTimeout
+from sandlot.engine.core.model import NetworkPolicy, OnTimeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +17,8 @@ class NewSandbox:
 
     template: str  # id or name
     timeout_s: int = 300
-    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    env_vars: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env_vars: Mapping[str, str] = field(default_factory=dict)
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
     secure: bool = True
     on_timeout: OnTimeout = OnTimeout.KILL
@@ -30,12 +28,12 @@ class NewSandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SandboxLimits:
     max_sandboxes: int = 100
     max_timeout_s: int = 24 * 3600
 
 
-def check_request(new: NewSandbox, limits: Limits) -> None:
+def check_request(new: NewSandbox, limits: SandboxLimits) -> None:
     """Raise `InvalidRequest` for what cannot be asked of this server."""
     if new.timeout_s <= 0:
         raise InvalidRequest(f"could not create a sandbox: timeout must be above 0 seconds, not {new.timeout_s}")
@@ -46,7 +44,7 @@ def check_request(new: NewSandbox, limits: Limits) -> None:
         raise InvalidRequest("allowPublicTraffic=false needs a secured sandbox; create it with secure=true")
 
 
-def check_timeout(timeout_s: int, limits: Limits) -> None:
+def check_timeout(timeout_s: int, limits: SandboxLimits) -> None:
     if timeout_s > limits.max_timeout_s:
         hours = limits.max_timeout_s / 3600
         raise InvalidRequest(
@@ -63,17 +61,3 @@ def request_digest(new: NewSandbox) -> str:
     }
     request.pop("idempotency_key")
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-
-
-def parse_sandbox_id(text: str) -> str:
-    """The sandbox's own id, also from the older form `{id}-{clientID}`."""
-    return text.partition("-")[0]
-
-
-def new_sandbox_id() -> str:
-    alphabet = string.ascii_lowercase + string.digits
-    return "i" + "".join(secrets.choice(alphabet) for _ in range(20))
-
-
-def new_token() -> str:
-    return secrets.token_hex(32)

@@ -1,4 +1,9 @@
-"""Moves: the table of a sandbox's states, and the one compare-and-set by which its row goes from one to the next."""
+"""Sandbox states: the table of moves, the named sets of states, and the one writer that moves a sandbox's row.
+
+Every step is checked against `MOVES` and written by compare-and-set. Two rules keep machines from leaking. A row exists before
+its machine does, so whatever a crash leaves behind is found by `reconcile`. And a row reaches ENDED only after its node has
+freed everything, so an ended sandbox holds nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from sandlot.engine.core.errors import Conflict, NotFound, WrongState
+from sandlot.engine.core import compare_and_set
+from sandlot.engine.core.errors import WrongState
 from sandlot.engine.core.model import Sandbox, State
 from sandlot.engine.core.ports import SandboxStore
 
@@ -22,36 +28,34 @@ MOVES: Mapping[State, frozenset[State]] = {
 }
 
 LIVE = frozenset(State) - {State.ENDED}
-HOLDING = LIVE - {State.PAUSED}  # states in which a sandbox has, or may have, a machine
-SWAP_TRIES = 20
+HOLDING = LIVE - {State.PAUSED}  # it has, or may have, a machine: what counts against the limit
+SUSPENDING = frozenset({State.CAPTURING, State.PAUSING, State.RESUMING})  # its machine is being saved or restored
+STARTING_OR_SUSPENDING = SUSPENDING | {State.CREATING}  # it will be running, paused or ended soon: worth waiting for
+TRANSIENT = STARTING_OR_SUSPENDING | {State.STOPPING}  # somebody has to finish it
+WAKEABLE = SUSPENDING | {State.PAUSED}  # a request may wait for it, or resume it
+LISTED = (State.RUNNING, State.CAPTURING, State.PAUSING, State.PAUSED, State.RESUMING)
 
 
 class SandboxStates:
-    """Sandbox rows for writing. Belongs to `lifecycle`: nobody else moves a sandbox."""
+    """The only writer of sandbox rows. Creating, changing, ending and suspending share one of these."""
 
     def __init__(self, store: SandboxStore) -> None:
         self._store = store
         self._listeners: list[Callable[[Sandbox], None]] = []
 
     def on_change(self, callback: Callable[[Sandbox], None]) -> None:
+        """Call back, at once and without waiting, with every row written from here."""
         self._listeners.append(callback)
+
+    async def add(self, row: Sandbox, *, most: int) -> bool:
+        """The first row of a sandbox; False, and nothing is written, if `most` hold a machine already."""
+        return await self._store.add(row, most=most, counting=HOLDING)
 
     async def change(self, sandbox_id: str, change: Callable[[Sandbox], Sandbox]) -> Sandbox:
         """Read, change, write; again if somebody was quicker. `change` returns its argument to leave the row alone."""
-        for _ in range(SWAP_TRIES):
-            old = await self._store.get(sandbox_id)
-            if old is None:
-                raise NotFound(f"sandbox {sandbox_id!r} was not found")
-            new = change(old)
-            if new is old:
-                return old
-            try:
-                return await self.swap(old, new)
-            except WrongState:
-                raise
-            except Conflict:
-                continue
-        raise Conflict(f"sandbox {sandbox_id!r} is being changed by others at the same time; try again")
+        return await compare_and_set.change(
+            f"sandbox {sandbox_id!r}", lambda: self._store.get(sandbox_id), self.swap, change
+        )
 
     async def swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
         if new.state is not old.state and new.state not in MOVES[old.state]:

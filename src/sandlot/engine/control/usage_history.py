@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
+from sandlot.engine.control.lookup import SandboxLookup
+from sandlot.engine.control.nodes import Nodes
 from sandlot.engine.core.errors import EngineError
 from sandlot.engine.core.model import Sandbox, State, Usage
 
@@ -18,17 +20,16 @@ MOST_SAMPLES = 1440  # two hours
 FRESH = timedelta(seconds=1)
 AT_ONCE = 8
 SAMPLE_LIMIT_S = 5.0
-Look = Callable[[Sandbox], Awaitable[Usage]]
 
 
-class MetricsHistory:
-    def __init__(self, look: Look, running: Callable[[], Awaitable[Sequence[Sandbox]]]) -> None:
-        self._look, self._running = look, running
+class UsageHistory:
+    def __init__(self, nodes: Nodes, lookup: SandboxLookup) -> None:
+        self._nodes, self._lookup = nodes, lookup
         self._samples: dict[str, deque[Usage]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def changed(self, sandbox: Sandbox) -> None:
-        """For lifecycle's `on_change`: an ended sandbox has no metrics."""
+        """For `SandboxStates.on_change`: an ended sandbox has no metrics."""
         if sandbox.state in (State.STOPPING, State.ENDED):
             self._samples.pop(sandbox.id, None)
 
@@ -52,7 +53,7 @@ class MetricsHistory:
 
     async def sample_all(self) -> None:
         """Look once at every running sandbox, and forget those that are not running any more."""
-        sandboxes = await self._running()
+        sandboxes = await self._lookup.running()
         await asyncio.gather(*map(self._sample, sandboxes))
         for gone in self._samples.keys() - {sandbox.id for sandbox in sandboxes}:
             del self._samples[gone]
@@ -72,7 +73,7 @@ class MetricsHistory:
             return
         async with self._slots:
             try:
-                usage = await asyncio.wait_for(self._look(sandbox), SAMPLE_LIMIT_S)
+                usage = await asyncio.wait_for(self._nodes.of(sandbox).machines.usage(sandbox.id), SAMPLE_LIMIT_S)
             except (EngineError, TimeoutError) as error:
                 log.debug("no usage of sandbox %s: %s", sandbox.id, error)
                 return

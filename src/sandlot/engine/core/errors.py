@@ -12,6 +12,13 @@
     ├── NoCapacity              limits reached; try again later          (429)
     ├── MachineFailed           a machine could not be started or died   (500)
     │   └── GuestUnresponsive   the machine runs, its envd does not answer
+    ├── ForwardFailed           a request could not be passed into a sandbox
+    │   ├── PortClosed          nothing listens at the port
+    │   ├── BadUpstream         what listens there gave no usable answer
+    │   ├── UpstreamRefused     the service refused the WebSocket
+    │   ├── SandboxLeft         the sandbox ended before the answer began
+    │   ├── TooManyConnections  the sandbox has as many exchanges as it may have
+    │   └── Draining            it is about to be paused: try again soon
     └── Unavailable             a part of this host is missing or broken (503)
 
 A message says what was being done, to what, and what to do next. It goes to the caller as it is, so it
@@ -65,6 +72,42 @@ class MachineFailed(EngineError):
 
 class GuestUnresponsive(MachineFailed):
     """The machine is up, and the daemon inside it does not answer."""
+
+
+class ForwardFailed(EngineError):
+    """A request could not be passed on to a service in a sandbox; nothing was answered yet."""
+
+
+class PortClosed(ForwardFailed):
+    """The sandbox runs, and nothing listens at that port."""
+
+
+class BadUpstream(ForwardFailed):
+    """The service gave no answer that can be passed on; the message says what it did instead."""
+
+
+class UpstreamRefused(ForwardFailed):
+    """The service refused a WebSocket."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"The service in the sandbox refused the WebSocket with status {status}")
+        self.status = status
+
+
+class SandboxLeft(ForwardFailed):
+    """The sandbox ended, or was paused, before its answer began."""
+
+
+class TooManyConnections(ForwardFailed):
+    """The sandbox has as many exchanges in progress as one may have."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the sandbox has {limit} exchanges in progress")
+        self.limit = limit
+
+
+class Draining(ForwardFailed):
+    """The sandbox is about to be paused: no new exchanges, and nothing of this one was used up."""
 
 
 class Unavailable(EngineError):

@@ -1,4 +1,4 @@
-"""What the edge itself says when it does not pass a request on: E2B's JSON, or a page for people in browsers."""
+"""What the gateway itself says when it does not forward a request: E2B's JSON, or a page for people in browsers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandlot.engine.gateway.asgi import Scope, Send
+from sandlot.engine.core.errors import (
+    BadUpstream,
+    Draining,
+    ForwardFailed,
+    PortClosed,
+    TooManyConnections,
+    UpstreamRefused,
+)
+from sandlot.engine.core.ports.node import Scope, Send
 
 BROWSERS = (b"mozilla", b"chrome", b"safari", b"firefox", b"edg", b"opera", b"msie")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     status: int
     message: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -35,52 +43,69 @@ class Answer:
         return f"<p>{rows}</p>" if rows else ""
 
 
-def not_found(sandbox_id: str) -> Answer:
-    return Answer(502, "The sandbox was not found", {"sandboxId": sandbox_id})
+def not_found(sandbox_id: str) -> Reply:
+    return Reply(502, "The sandbox was not found", {"sandboxId": sandbox_id})
 
 
-def port_closed(sandbox_id: str, port: int) -> Answer:
-    return Answer(502, "The sandbox is running but port is not open", {"sandboxId": sandbox_id, "port": port})
+def port_closed(sandbox_id: str, port: int) -> Reply:
+    return Reply(502, "The sandbox is running but port is not open", {"sandboxId": sandbox_id, "port": port})
 
 
-def bad_upstream(sandbox_id: str, port: int, what: str) -> Answer:
-    return Answer(502, f"The service in the sandbox {what}", {"sandboxId": sandbox_id, "port": port})
+def bad_upstream(sandbox_id: str, port: int, what: str) -> Reply:
+    return Reply(502, f"The service in the sandbox {what}", {"sandboxId": sandbox_id, "port": port})
 
 
-def transitioning(sandbox_id: str) -> Answer:
-    return Answer(409, "The sandbox is being paused or resumed; try again in a moment", {"sandboxId": sandbox_id})
+def transitioning(sandbox_id: str) -> Reply:
+    return Reply(409, "The sandbox is being paused or resumed; try again in a moment", {"sandboxId": sandbox_id})
 
 
-def too_many(sandbox_id: str, limit: int) -> Answer:
+def too_many(sandbox_id: str, limit: int) -> Reply:
     fields = {"sandboxId": sandbox_id, "connectionLimit": limit}
-    return Answer(
+    return Reply(
         429,
         f"This sandbox already has {limit} requests in progress, the most that one may have; try again later",
         fields,
     )
 
 
-def internal_route(path: str) -> Answer:
+def forward_failed(sandbox_id: str, port: int, failure: ForwardFailed) -> Reply:
+    match failure:
+        case PortClosed():
+            return port_closed(sandbox_id, port)
+        case BadUpstream():
+            return bad_upstream(sandbox_id, port, str(failure))
+        case UpstreamRefused():
+            status = failure.status if 400 <= failure.status <= 599 else 502
+            return Reply(status, str(failure), {"sandboxId": sandbox_id, "port": port})
+        case TooManyConnections():
+            return too_many(sandbox_id, failure.limit)
+        case Draining():
+            return transitioning(sandbox_id)
+        case _:
+            return not_found(sandbox_id)
+
+
+def internal_route(path: str) -> Reply:
     message = "Only the server itself may call this route of the sandbox's daemon"
-    return Answer(404, message, {"path": path})
+    return Reply(404, message, {"path": path})
 
 
-def token_missing(sandbox_id: str) -> Answer:
+def token_missing(sandbox_id: str) -> Reply:
     message = (
         "The ports of this sandbox are private: send its traffic access token in the header e2b-traffic-access-token"
     )
-    return Answer(403, message, {"sandboxId": sandbox_id})
+    return Reply(403, message, {"sandboxId": sandbox_id})
 
 
-def token_wrong(sandbox_id: str) -> Answer:
+def token_wrong(sandbox_id: str) -> Reply:
     message = "The traffic access token in the header e2b-traffic-access-token is not the one of this sandbox"
-    return Answer(403, message, {"sandboxId": sandbox_id})
+    return Reply(403, message, {"sandboxId": sandbox_id})
 
 
-async def reply(answer: Answer, scope: Scope, send: Send, *, close: bool = False) -> None:
-    """Send the answer; on a WebSocket, as the answer to its handshake."""
+async def send_reply(reply: Reply, scope: Scope, send: Send, *, close: bool = False) -> None:
+    """Send it; on a WebSocket, as the answer to its handshake."""
     as_page = _wants_page(scope)
-    body = answer.page() if as_page else answer.json()
+    body = reply.page() if as_page else reply.json()
     kind = b"text/html; charset=utf-8" if as_page else b"application/json; charset=utf-8"
     headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
     # Pages of other origins (a preview, a console) must be able to read why their request failed.
@@ -88,7 +113,7 @@ async def reply(answer: Answer, scope: Scope, send: Send, *, close: bool = False
     if close:
         headers.append((b"connection", b"close"))
     prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    await send({"type": f"{prefix}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{prefix}.start", "status": reply.status, "headers": headers})
     await send({"type": f"{prefix}.body", "body": body, "more_body": False})
 
 

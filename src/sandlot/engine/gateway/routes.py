@@ -15,17 +15,18 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from sandlot.engine.core.errors import InvalidRequest
+from sandlot.engine.core.ids import SANDBOX_ID, parse_sandbox_id
 from sandlot.engine.core.model import ENVD_PORT, Sandbox, State
+from sandlot.server.hosts import hostname
 
-SANDBOX_ID = re.compile(r"[a-z0-9]{1,64}")
 GENERATED_ID = re.compile(
     r"i[a-z0-9]{5,63}"
 )  # what this engine gives out: enough to tell a sandbox host from any other
 INTERNAL_ROUTES = frozenset(
-    {"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt", "stillness"}
+    {"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt", "idle", "stillness"}
 )
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
-LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without a word from lifecycle
+LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without news of a change
 MOST_ROWS = 10_000
 READ_TRIES = 5
 MOST_CANDIDATES = 2_000
@@ -48,14 +49,6 @@ def parse_target(host: str, headers: Mapping[str, str], domain: str | None) -> T
     if (sandbox_id or port) and _routes_by_header(name):
         return _from_headers(sandbox_id, port)
     return _from_host(name, hostname(domain) if domain else None)
-
-
-def hostname(host: str) -> str:
-    """The name without port, brackets, case or a final dot."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].rstrip(".")
 
 
 def _routes_by_header(name: str) -> bool:
@@ -101,7 +94,7 @@ def parse_port(text: str) -> int:
 
 def short_id(text: str) -> str:
     """The id itself: older clients append `-{clientID}`."""
-    found = text.partition("-")[0]
+    found = parse_sandbox_id(text)
     if not SANDBOX_ID.fullmatch(found):
         raise InvalidRequest(f"Invalid sandbox id {text[:80]!r}: it consists of lower-case letters and digits.")
     return found
@@ -148,7 +141,7 @@ def signed_by(candidates: Iterable[Sandbox], query: Mapping[str, str], operation
 
 
 class Routes:
-    """Live sandboxes by id: a short cache over the store, corrected at once by every change that lifecycle reports."""
+    """Live sandboxes by id: a short cache over the store, corrected at once by every change of a row."""
 
     def __init__(
         self,
@@ -170,7 +163,7 @@ class Routes:
             sandbox = await self._find(sandbox_id)
             if before == self._changes:
                 self._keep(sandbox_id, sandbox)
-                break  # else what was read may already be wrong: nobody may enter a sandbox that is about to rest
+                break  # else what was read may already be wrong: nobody may enter a sandbox that is about to be paused
         return sandbox
 
     async def signer(self, query: Mapping[str, str], operation: str) -> Sandbox | None:
@@ -184,7 +177,7 @@ class Routes:
         return signed_by(self._candidates[1], query, operation)
 
     def changed(self, sandbox: Sandbox) -> None:
-        """Lifecycle wrote this row: believe it from now on."""
+        """This row was just written: believe it from now on."""
         self._changes += 1
         self._candidates = None
         if sandbox.state is State.RUNNING:

@@ -1,4 +1,4 @@
-"""How a machine comes to be: its record, its slot, the runtime's start, and the moment its daemon learns who it is."""
+"""Booting a machine: its record, its slot, the runtime's start, and the moment its daemon gets its identity."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+from sandlot.engine.core.codec import encode
 from sandlot.engine.core.errors import EngineError, InvalidRequest, MachineFailed, StateUnusable
 from sandlot.engine.core.model import Instance, Machine, MachineSpec, NewMachine, PauseMode, Slot
 from sandlot.engine.core.ports import Capturing, Network, Runtime
-from sandlot.engine.node import machine_files as records
-from sandlot.engine.node.checkpoint_store import Checkpoints
+from sandlot.engine.node import machine_files
+from sandlot.engine.node.checkpoint_store import CheckpointStore
 from sandlot.engine.node.envd import start_command
 from sandlot.engine.node.envd.client import EnvdClient, Identity
 from sandlot.engine.node.envd.commands import CommandClient, EnvdAddress
 from sandlot.spans import span
 
 WARM_UP_S = 10.0
-EVER = datetime.fromtimestamp(0, UTC)
+SINCE_EVER = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +35,18 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A machine that runs, whose daemon may not know yet who it is."""
+class StartedMachine:
+    """A machine that runs, whose daemon may not have its identity yet."""
 
     machine: Machine
     instance: Instance
-    begun: records.BootRecord
+    boot: machine_files.BootRecord
     held_token: str | None  # what its daemon believes; it takes a new identity only from who knows this
-    hidden: records.Window | None = None  # when it was nobody's
+    prepared: machine_files.Window | None = None  # when it belonged to no sandbox
 
 
-class Starts:
-    """Makes machines in a directory that exists. What fails halfway is for the caller to undo."""
+class MachineBoot:
+    """Boots machines in a directory that exists. What fails halfway is for the caller to undo."""
 
     def __init__(
         self,
@@ -55,20 +56,22 @@ class Starts:
         network: Network,
         envd: EnvdClient,
         commands: CommandClient | None,
-        checkpoints: Checkpoints,
+        checkpoints: CheckpointStore,
     ) -> None:
         self._layers_dir, self._guest, self._network, self._envd = layers_dir, guest, network, envd
         self._commands, self._checkpoints = commands, checkpoints
 
-    async def begin(self, runtime: Runtime, new: NewMachine, directory: Path, *, seed: str | None = None) -> Started:
-        """Start it: from a state of its own, from a seed, or by booting."""
-        records.write(directory, {"runtime": new.runtime})
+    async def launch(
+        self, runtime: Runtime, new: NewMachine, directory: Path, boot_snapshot: str | None = None
+    ) -> StartedMachine:
+        """Start it: from a checkpoint of its own, from a boot snapshot, or cold."""
+        machine_files.write(directory, {"runtime": new.runtime})
         with span("slot"):
-            slot = await self._network.acquire(new.sandbox_id, new.network)
-        spec, held_token = await asyncio.to_thread(self._plan, runtime, new, directory, slot, seed)
+            slot = await self._network.acquire(directory.name, new.network)
+        spec, held_token = await asyncio.to_thread(self._spec, runtime, new, directory, slot, boot_snapshot)
         with span("runtime"):
             instance = await runtime.start(spec)
-        begun = records.BootRecord(
+        boot = machine_files.BootRecord(
             guest=spec.guest.name,
             layers=tuple(layer.name for layer in spec.layers),
             boot_id=spec.boot_id or "",
@@ -79,45 +82,39 @@ class Starts:
             "address": slot.address,
             "slot": slot.index,
             "instance": dict(instance.state),
-            "begun": asdict(begun),
+            "boot": encode(boot),
         }
-        hidden = (EVER, datetime.now(UTC)) if seed is not None else None
-        records.write(directory, records.hide(record, hidden) if hidden else record)
-        machine = records.machine(new.sandbox_id, runtime, record)
-        return Started(machine=machine, instance=instance, begun=begun, held_token=held_token, hidden=hidden)
+        prepared = (SINCE_EVER, datetime.now(UTC)) if boot_snapshot is not None else None
+        machine_files.write(directory, machine_files.with_prepared(record, prepared) if prepared else record)
+        machine = machine_files.machine(new.sandbox_id, runtime, record)
+        return StartedMachine(machine=machine, instance=instance, boot=boot, held_token=held_token, prepared=prepared)
 
-    async def settle_in(self, runtime: Runtime, new: NewMachine, started: Started) -> None:
-        """Tell the daemon who it is, and run what the template starts by itself."""
-        await self.introduce(runtime, new, started.instance, started.machine.address, started.held_token)
+    async def settle(self, runtime: Runtime, new: NewMachine, started: StartedMachine) -> None:
+        """Give the daemon its identity, and run the template's start command."""
+        await self.identify(runtime, new, started.instance, started.machine.address, started.held_token)
         if new.checkpoint is not None and not new.memory and captures_memory(runtime):
             await self._envd.halt(started.machine.address, new.envd_token)
-        if self._commands is not None and not goes_on(runtime, new):
+        if self._commands is not None and not continues(runtime, new):
             with span("start command"):
                 await start_command.begin(
                     self._commands, EnvdAddress(started.machine.address, new.envd_token), new.template
                 )
 
-    async def warm_up(self, new: NewMachine, started: Started) -> records.Window:
-        """Run a command that does nothing the way the first one will be run, so that the first one finds all it needs.
+    async def warm_up(self, new: NewMachine, address: str) -> None:
+        """Run a command that does nothing the way the first one will be run, so that the first one finds its files cached."""
+        if self._commands is None:
+            return
+        line = start_command.command(new.template.default_user, None, {}, "true")
+        with contextlib.suppress(EngineError):  # an image without bash, say: whoever gets it is told by the daemon
+            envd = EnvdAddress(address, new.envd_token)
+            await self._commands.run(envd, line, lambda *_: None, timeout_s=WARM_UP_S)
 
-        The answer says when that was: the sandbox's log has nothing to tell of it.
-        """
-        # The daemon's stamps have no more than milliseconds.
-        began = started.hidden[0] if started.hidden else datetime.now(UTC) - timedelta(milliseconds=2)
-        if self._commands is not None:
-            line = start_command.command(new.template.default_user, None, {}, "true")
-            with contextlib.suppress(EngineError):  # an image without bash, say: whoever gets it is told by the daemon
-                await self._commands.run(
-                    EnvdAddress(started.machine.address, new.envd_token), line, lambda *_: None, timeout_s=WARM_UP_S
-                )
-        return began, datetime.now(UTC)
-
-    def _plan(
-        self, runtime: Runtime, new: NewMachine, directory: Path, slot: Slot, seed: str | None
+    def _spec(
+        self, runtime: Runtime, new: NewMachine, directory: Path, slot: Slot, boot_snapshot: str | None
     ) -> tuple[MachineSpec, str | None]:
-        """What to start, and the token that the daemon in a saved state holds."""
+        """What to start, and the token that the daemon in a checkpoint holds."""
         fresh = MachineSpec(
-            sandbox_id=new.sandbox_id,
+            machine_id=directory.name,
             directory=directory,
             layers=tuple(self._layers_dir / layer for layer in new.template.layers),
             guest=self._guest.directory,
@@ -128,17 +125,17 @@ class Starts:
             env=self._guest.env,
             boot_id=str(uuid.uuid4()),
         )
-        name = new.checkpoint or seed
+        name = new.checkpoint or boot_snapshot
         if name is None:
             return fresh, None
         saved, state = self._checkpoints.open(name)
         if saved.runtime != runtime.name:
-            raise InvalidRequest(f"the saved state {saved.name} is of runtime {saved.runtime!r}, not {runtime.name!r}")
+            raise InvalidRequest(f"the checkpoint {saved.name} is of runtime {saved.runtime!r}, not {runtime.name!r}")
         remembers = captures_memory(runtime)
         same_boot = new.memory and saved.mode is PauseMode.FULL and saved.name == new.sandbox_id
         guest = self._guest.directory.parent / saved.guest if remembers else self._guest.directory
         if not guest.is_dir():
-            raise StateUnusable(f"the guest runtime inside the saved state {saved.name} is no longer on this host")
+            raise StateUnusable(f"the guest runtime inside the checkpoint {saved.name} is no longer on this host")
         spec = replace(
             fresh,
             layers=tuple(self._layers_dir / layer for layer in saved.layers),
@@ -151,10 +148,10 @@ class Starts:
         )
         return spec, saved.envd_token if remembers else None
 
-    async def introduce(
+    async def identify(
         self, runtime: Runtime, new: NewMachine, instance: Instance, address: str, held_token: str | None
     ) -> None:
-        """Give the guest its identity; a machine that dies meanwhile is told at once, not after a timeout."""
+        """Give the guest its identity. A machine that dies meanwhile fails at once, not after a timeout."""
         template = new.template
         identity = Identity(
             sandbox_id=new.sandbox_id,
@@ -184,12 +181,12 @@ def captures_memory(runtime: Runtime) -> bool:
     return isinstance(runtime, Capturing) and runtime.captures_memory
 
 
-def goes_on(runtime: Runtime, new: NewMachine) -> bool:
-    """Whether what ran in the saved state runs on, so that nothing is to be started again."""
+def continues(runtime: Runtime, new: NewMachine) -> bool:
+    """Whether what ran in the checkpoint runs on, so that nothing has to be started again."""
     return new.checkpoint is not None and new.memory and captures_memory(runtime)
 
 
-def boots_too(new: NewMachine) -> bool:
-    """Whether the saved state only saves time: a built template can boot and run its start command, a snapshot cannot."""
+def can_boot_instead(new: NewMachine) -> bool:
+    """Whether the checkpoint only saves time: a built template can boot and run its start command, a snapshot cannot."""
     template = new.template
     return new.checkpoint is not None and (new.checkpoint, None) == (template.checkpoint, template.source)

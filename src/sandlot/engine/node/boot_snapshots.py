@@ -1,6 +1,7 @@
-"""BootSnapshots: states of machines that had only booted. Later ones of the same kind begin there, which is quicker than booting.
+"""Boot snapshots: checkpoints of machines that had only booted. Later machines of the same kind begin there, not with a boot.
 
-A seed is worth its disk once a kind is asked for again. It saves time and nothing else: whoever cannot begin with one boots.
+A boot snapshot is worth its disk once a kind is asked for again. It saves time and nothing else: a machine that cannot begin
+with one boots.
 """
 
 from __future__ import annotations
@@ -8,48 +9,72 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sandlot.engine.core.errors import EngineError
-from sandlot.engine.core.model import EMPTY, NetworkPolicy, NewMachine
-from sandlot.engine.node.checkpoint_store import Checkpoints
-from sandlot.engine.node.warm_pool import Kind
+from sandlot.engine.core.errors import EngineError, MachineFailed, StateUnusable
+from sandlot.engine.core.ids import new_machine_id
+from sandlot.engine.core.model import NetworkPolicy, NewMachine, PauseMode
+from sandlot.engine.core.ports import Capturing
+from sandlot.engine.node.boot import can_boot_instead
+from sandlot.engine.node.checkpoint_store import CheckpointStore
+from sandlot.engine.node.machine_kind import MachineKind
+from sandlot.engine.node.machine_table import LiveMachine
+from sandlot.engine.node.machines import MachineFactory
 
 log = logging.getLogger(__name__)
 
-PREFIX = "seed-"
+PREFIX = "boot-"
 MOST_NOTED = 256
 RETRY_S = 600.0  # after one could not be made, or was no good
 
 
 class BootSnapshots:
-    """`sow` boots a machine like the one it is given and saves its state under the name; `programs` are those in use now."""
+    """Starts machines the quickest way there is, and makes the snapshots that are worth it."""
 
     def __init__(
         self,
         *,
-        checkpoints: Checkpoints,
+        machines: MachineFactory,
+        checkpoints: CheckpointStore,
         guest: str,
         layers_dir: Path,
-        sow: Callable[[NewMachine, str], Awaitable[None]],
         most: int,
-        programs: Callable[[], Awaitable[Collection[str]]],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._checkpoints, self._guest, self._layers_dir = checkpoints, guest, layers_dir
-        self._sow, self._most, self._programs, self._now = sow, most, programs, now
-        self._asked: OrderedDict[str, float] = OrderedDict()  # names, and from when on another asking counts
+        self._machines, self._checkpoints, self._guest, self._layers_dir = machines, checkpoints, guest, layers_dir
+        self._most, self._now = most, now
+        self._asked: OrderedDict[str, float] = OrderedDict()  # names, and from when on another request counts
         self._wanted: OrderedDict[str, NewMachine] = OrderedDict()
         self._wake = asyncio.Event()
         self.used = 0  # how many machines began with one
 
-    def find(self, new: NewMachine, program: str) -> str | None:
-        """The seed for this machine; None: it has to boot, like everything that has a state of its own to begin with."""
+    async def start(self, new: NewMachine, *, is_leased: bool = True) -> LiveMachine:
+        """A machine with its identity: from the template's checkpoint or a boot snapshot; by booting where that is no good."""
+        snapshot = await self.find(new)
+        try:
+            return await self._machines.start(new, boot_snapshot=snapshot, is_leased=is_leased)
+        except (StateUnusable, MachineFailed) as error:
+            if snapshot is None and not can_boot_instead(new):
+                raise
+            log.warning(
+                "sandbox %s boots, because the checkpoint of template %s cannot be used: %s",
+                *(new.sandbox_id, new.template.name, error),
+            )
+        if snapshot is not None:
+            await self.discard(snapshot)
+        return await self._machines.start(replace(new, checkpoint=None), is_leased=is_leased)
+
+    async def find(self, new: NewMachine) -> str | None:
+        """The boot snapshot for this machine; None: it has to boot, or has a checkpoint of its own to begin with."""
         if not self._most or new.checkpoint is not None:
+            return None
+        program = await self._program(new.runtime)
+        if program is None:
             return None
         name = self._name(new, program)
         if self._checkpoints.get(name) is not None:
@@ -59,9 +84,14 @@ class BootSnapshots:
         self._note(name, new)
         return None
 
+    async def _program(self, runtime_name: str) -> str | None:
+        """What writes memory for this runtime, by content; None: nothing does."""
+        runtime = self._machines.runtime(runtime_name)
+        return await runtime.program() if isinstance(runtime, Capturing) and runtime.captures_memory else None
+
     def _name(self, new: NewMachine, program: str) -> str:
-        """Whatever makes a booted machine another one is part of it."""
-        digest = hashlib.sha256(repr((Kind.of(new), self._guest, program)).encode()).hexdigest()[:16]
+        """Everything that makes booted machines differ is part of it."""
+        digest = hashlib.sha256(repr((MachineKind.of(new), self._guest, program)).encode()).hexdigest()[:16]
         return f"{PREFIX}{new.template.id}-{digest}"
 
     def _note(self, name: str, new: NewMachine) -> None:
@@ -70,11 +100,11 @@ class BootSnapshots:
         while len(self._asked) > MOST_NOTED:
             self._asked.popitem(last=False)
         if counts_from is not None and self._now() >= counts_from:
-            self._wanted[name] = replace(new, network=NetworkPolicy(), env_vars=EMPTY)
+            self._wanted[name] = replace(new, network=NetworkPolicy(), env_vars={})
             self._wake.set()
 
     async def run(self, quiet: Callable[[], Awaitable[None]]) -> None:
-        """Make the seeds that are worth it, one at a time and when it is quiet, for as long as the server runs."""
+        """Make the snapshots that are worth it, one at a time and when it is quiet, for as long as the server runs."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -83,22 +113,32 @@ class BootSnapshots:
                 try:
                     await self.step()
                 except Exception:  # a host that is broken for a moment: sandboxes boot meanwhile
-                    log.exception("could not look after saved states of booted machines; it is tried again")
+                    log.exception("could not make a boot snapshot; it is tried again")
 
     async def step(self) -> None:
         name, new = self._wanted.popitem(last=False)
         if self._checkpoints.get(name) is not None:
             return
         try:
-            await self._sow(new, name)
+            await self._make(new, name)
         except (EngineError, OSError) as error:  # a full disk, say
             self._asked[name] = self._now() + RETRY_S
             log.warning(
-                "sandboxes of template %s go on booting, their state could not be saved: %s", new.template.name, error
+                "sandboxes of template %s go on booting, no boot snapshot could be made: %s", new.template.name, error
             )
         await self.tidy()
 
-    async def spoiled(self, name: str) -> None:
+    async def _make(self, like: NewMachine, name: str) -> None:
+        """Boot a machine that nobody asked for, and keep its state."""
+        new = replace(like, sandbox_id=new_machine_id(), envd_token=secrets.token_hex(32))
+        live = await self._machines.start(new, is_leased=False)
+        try:
+            await self._machines.warm_up(live, new)
+            await self._machines.save(live, name, PauseMode.FULL, final=True)
+        finally:
+            await self._machines.stop(new.sandbox_id)
+
+    async def discard(self, name: str) -> None:
         """A machine could not begin with it."""
         self._asked[name] = self._now() + RETRY_S
         await self._checkpoints.remove(name)
@@ -110,9 +150,9 @@ class BootSnapshots:
                 await self._checkpoints.remove(name)
 
     async def tidy(self) -> None:
-        """Take away what cannot be used any more, and beyond the limit what was not used for longest."""
+        """Remove what cannot be used any more, and beyond the limit what was not used for longest."""
         names = self._names()
-        programs = await self._programs() if names else ()
+        programs = {await self._program(name) for name in self._machines.runtimes} if names else set()
         usable = []
         for name in names:
             saved = self._checkpoints.get(name)
@@ -126,8 +166,8 @@ class BootSnapshots:
             await self._checkpoints.remove(name)
 
     def _names(self) -> list[str]:
-        return [name for name in self._checkpoints.names() if is_seed(name)]
+        return [name for name in self._checkpoints.names() if is_boot_snapshot(name)]
 
 
-def is_seed(name: str) -> bool:
-    return name.startswith(PREFIX)
+def is_boot_snapshot(name: str) -> bool:
+    return name.startswith((PREFIX, "seed-"))  # "seed-": as versions before 0.2 named them

@@ -1,4 +1,4 @@
-"""Carries out steps of builds on this host: commands in short-lived machines, changes of files by `images/placing`."""
+"""Runs the steps of builds on this host: commands in short-lived machines, changes of files by the layer editor."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sandlot.engine.core.errors import MachineFailed, NotFound, StepFailed, Unavailable
-from sandlot.engine.core.model import LayerResult, NetworkPolicy, NewMachine, StepRun, Template
+from sandlot.engine.core.model import LayerResult, NetworkPolicy, NewMachine, PauseMode, StepRun, Template
 from sandlot.engine.core.ports import Output
 from sandlot.engine.node import processes
+from sandlot.engine.node.boot import captures_memory
 from sandlot.engine.node.envd import start_command
 from sandlot.engine.node.envd.commands import CommandClient, EnvdAddress
 from sandlot.engine.node.images import layer_editor
 from sandlot.engine.node.images.layers import Layers
 from sandlot.engine.node.images.step_cache import StepCache
-from sandlot.engine.node.local import LocalNode
+from sandlot.engine.node.machines import MachineFactory
 
 RUNTIME = "container"  # its disks can be read by the host, which is what makes layers of them
 PLACE_TIMEOUT_S = 3600
@@ -33,31 +34,33 @@ SYSTEM_CAS = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/cer
 
 
 class LocalBuildRunner:
-    def __init__(self, *, node: LocalNode, layers: Layers, commands: CommandClient, steps_dir: Path) -> None:
-        self._node, self._layers, self._commands = node, layers, commands
-        self._outcomes = StepCache(steps_dir, layers)
+    def __init__(self, *, machines: MachineFactory, layers: Layers, commands: CommandClient, steps_dir: Path) -> None:
+        self._machines, self._layers, self._commands = machines, layers, commands
+        self._step_cache = StepCache(steps_dir, layers)
 
-    def recall(self, key: str) -> LayerResult | None:
-        return self._outcomes.recall(key)
+    def cached_step(self, key: str) -> LayerResult | None:
+        return self._step_cache.get(key)
 
-    def remember(self, key: str, placed: LayerResult) -> None:
-        self._outcomes.remember(key, placed)
+    def cache_step(self, key: str, result: LayerResult) -> None:
+        self._step_cache.put(key, result)
 
-    async def place(self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int) -> LayerResult:
+    async def edit_files(
+        self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int
+    ) -> LayerResult:
         name = _new_layer()
         home: str | None = None
 
         async def fill(upper: Path) -> None:
             nonlocal home
-            home = await self._place(layers, acts, disk_mb, upper)
+            home = await self._edit_files(layers, acts, disk_mb, upper)
 
         await self._layers.publish(name, fill)
         return LayerResult(layer=await self._unless_empty(name), home=home)
 
-    async def _place(
+    async def _edit_files(
         self, layers: Sequence[str], acts: Sequence[Mapping[str, object]], disk_mb: int, upper: Path
     ) -> str | None:
-        scratch = self._layers.directory / f".placing-{secrets.token_hex(4)}"
+        scratch = self._layers.directory / f".editing-{secrets.token_hex(4)}"
         work, root = scratch / "work", scratch / "root"
         for directory in (scratch, work, root):
             directory.mkdir(mode=0o700)
@@ -131,13 +134,13 @@ class LocalBuildRunner:
                 raise StepFailed(f"exit status {status}{await self._limits_met(machine_id)}")
             return await self._keep(machine_id)
         finally:
-            await processes.to_the_end(self._node.stop(machine_id))
+            await processes.to_the_end(self._machines.stop(machine_id))
 
     async def _limits_met(self, machine_id: str) -> str:
         """What a failed step ran into, as seen from outside: programs often cannot tell."""
         try:
-            met = [*await self._node.troubles(machine_id)]
-            usage = await self._node.usage(machine_id)
+            met = [*await self._machines.limits_hit(machine_id)]
+            usage = await self._machines.usage(machine_id)
         except NotFound:
             return ""
         if usage.disk_used > FULL * usage.disk_total:
@@ -169,7 +172,7 @@ class LocalBuildRunner:
             async def take(upper: Path) -> None:
                 await processes.run("cp", "-a", "--reflink=auto", f"{upper}/.", str(target), timeout_s=COPY_TIMEOUT_S)
 
-            await self._node.states.take_files(machine_id, take)
+            await self._machines.export_files(machine_id, take)
             shutil.rmtree(target / BUILD_FILES.lstrip("/"), ignore_errors=True)
 
         try:
@@ -199,16 +202,18 @@ class LocalBuildRunner:
         machine = await self._start(machine_id, runtime, quiet, network)
         try:
             await start_command.bring_up(self._commands, machine, template, output, ready_s=ready_s)
-            if not self._node.keeps_memory(runtime):
+            if not captures_memory(self._machines.runtime(runtime)):
                 return None
-            await self._node.capture(machine_id, checkpoint, memory=True)
+            async with self._machines.table.alone(machine_id):
+                live = self._machines.table.known(machine_id)
+                await self._machines.save(live, checkpoint, PauseMode.FULL, final=False)
             return checkpoint
         finally:
-            await processes.to_the_end(self._node.stop(machine_id))
+            await processes.to_the_end(self._machines.stop(machine_id))
 
     async def _start(self, machine_id: str, runtime: str, template: Template, network: NetworkPolicy) -> EnvdAddress:
         token = secrets.token_hex(32)
-        machine = await self._node.start(
+        live = await self._machines.start(
             NewMachine(
                 sandbox_id=machine_id,
                 runtime=runtime,
@@ -218,7 +223,7 @@ class LocalBuildRunner:
                 envd_token=token,
             )
         )
-        return EnvdAddress(machine.address, token)
+        return EnvdAddress(live.machine.address, token)
 
 
 def _new_layer() -> str:

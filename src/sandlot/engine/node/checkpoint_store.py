@@ -1,4 +1,4 @@
-"""States of machines on this host's disk: written whole or not at all, checked before use, counted against a limit."""
+"""Checkpoints on this host's disk: written whole or not at all, checked before use, counted against a limit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from sandlot.engine.core.codec import decode, encode
 from sandlot.engine.core.errors import NoCapacity, StateUnusable
-from sandlot.engine.core.model import Checkpoint, PauseMode, Resources
+from sandlot.engine.core.model import Checkpoint
 from sandlot.engine.node import processes
 
 FACTS = "checkpoint.json"
@@ -23,7 +22,7 @@ STATE = "state"
 GB = 1 << 30
 
 
-class Checkpoints:
+class CheckpointStore:
     """A directory of states by name. A name appears by rename, when all of it is on the disk."""
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
@@ -52,7 +51,7 @@ class Checkpoints:
             await fill(draft / STATE)
             sizes = await asyncio.to_thread(_sizes, draft / STATE)
             kept = replace(facts, size_bytes=await asyncio.to_thread(_disk_use, draft))
-            (draft / FACTS).write_text(json.dumps(_as_json(kept, sizes)))
+            (draft / FACTS).write_text(json.dumps({**encode(kept), "files": dict(sizes)}))
             if lasting:
                 await asyncio.to_thread(_sync, draft)
             await self.remove(facts.name)
@@ -127,26 +126,9 @@ class Checkpoints:
         """The facts and the sizes of the files. What another version of this program left out or added is no obstacle."""
         try:
             found = json.loads((self._directory / name / FACTS).read_text())
-            return _checkpoint(found), found["files"]
+            return decode(Checkpoint, found), found["files"]
         except (OSError, ValueError, TypeError, KeyError):
             return None
-
-
-def _as_json(facts: Checkpoint, sizes: Mapping[str, int]) -> dict[str, Any]:
-    return {**asdict(facts), "created_at": facts.created_at.isoformat(), "files": dict(sizes)}
-
-
-def _checkpoint(values: Mapping[str, Any]) -> Checkpoint:
-    return Checkpoint(
-        **{name: values[name] for name in Checkpoint.__dataclass_fields__ if name in values and name not in _CONVERTED},
-        mode=PauseMode(values["mode"]),
-        layers=tuple(values["layers"]),
-        resources=Resources(**values["resources"]),
-        created_at=datetime.fromisoformat(values["created_at"]),
-    )
-
-
-_CONVERTED = ("mode", "layers", "resources", "created_at")
 
 
 def _sizes(directory: Path) -> dict[str, int]:

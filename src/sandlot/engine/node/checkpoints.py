@@ -1,143 +1,123 @@
-"""Saved states of machines: when they are written, what begins with them, and what a crash in between leaves."""
+"""Checkpoints of machines: pausing, resuming and capturing them, and what a crash in between leaves."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from sandlot.engine.core.errors import InvalidRequest, NotFound, StateUnusable
-from sandlot.engine.core.model import Checkpoint, Machine, NewMachine, PauseMode
-from sandlot.engine.core.ports import Capturing, Freezing, LayerExporting, Runtime
-from sandlot.engine.node import machine_files as records
+from sandlot.engine.core.model import Checkpoint, Machine, NewMachine, PauseMode, RunningMachine
+from sandlot.engine.core.ports import Freezing
 from sandlot.engine.node import processes
 from sandlot.engine.node.boot import captures_memory
-from sandlot.engine.node.checkpoint_store import Checkpoints
-from sandlot.engine.node.envd.client import EnvdClient
-from sandlot.engine.node.machines import Live, Machines
+from sandlot.engine.node.checkpoint_store import CheckpointStore
+from sandlot.engine.node.idle_freezer import IdleFreezer
+from sandlot.engine.node.logs import SandboxLogs
+from sandlot.engine.node.machine_table import LiveMachine
+from sandlot.engine.node.machines import MachineFactory
+from sandlot.engine.node.proxy.app import LocalProxy
 
-SETTLE_S = 0.06  # what gVisor needs to notice that connections were closed; one that it has not breaks the saved state
+DRAIN_S = 0.2  # how long open exchanges may take to end by themselves before a pause cuts them
 
 
-class SavedStates:
-    """`awake` lets a machine run that is held still; `last_words` saves its log; `start` starts one from its state."""
+class Checkpoints:
+    """A pause writes the whole state before the machine goes; a resume removes it only when the machine is back."""
 
     def __init__(
         self,
         *,
-        machines: Machines,
-        checkpoints: Checkpoints,
-        envd: EnvdClient,
-        awake: Callable[[str], AbstractAsyncContextManager[None]],
-        last_words: Callable[[str], Awaitable[None]],
-        start: Callable[[NewMachine], Awaitable[Machine]],
-        scratch: Path,
+        machines: MachineFactory,
+        store: CheckpointStore,
+        freezer: IdleFreezer,
+        proxy: LocalProxy,
+        logs: SandboxLogs,
     ) -> None:
-        self._machines, self._checkpoints, self._envd = machines, checkpoints, envd
-        self._awake, self._last_words, self._start, self._scratch = awake, last_words, start, scratch
-        shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed while it took files
+        self._machines, self._store, self._freezer = machines, store, freezer
+        self._proxy, self._logs = proxy, logs
 
     async def pause(self, sandbox_id: str, *, memory: bool) -> PauseMode:
-        live = self._machines.known(sandbox_id)
-        runtime = self._machines.of(live)
+        live = self._machines.table.known(sandbox_id)
+        runtime = self._machines.runtime_of(live)
         mode = PauseMode.FULL if memory else PauseMode.FILESYSTEM
-        async with self._machines.alone(sandbox_id), self._awake(sandbox_id):
-            await self._last_words(sandbox_id)
-            if memory and not captures_memory(runtime):  # memory is kept by standing still; the files are kept besides
-                if not isinstance(runtime, Freezing):
-                    raise InvalidRequest(f"runtime {runtime.name!r} cannot pause")
-                await runtime.freeze(live.instance)
-                await self.save(runtime, live, sandbox_id, mode, final=True)
-                await self._machines.unwatch(sandbox_id)
-            else:
-                await self.save(runtime, live, sandbox_id, mode, final=True)
-                await processes.to_the_end(self._machines.undo(sandbox_id))
+        with self._proxy.closed(sandbox_id):
+            await self._proxy.drain(sandbox_id, DRAIN_S)
+            async with self._machines.table.alone(sandbox_id), self._freezer.thawed(sandbox_id):
+                await self._logs.save(sandbox_id)
+                if memory and not captures_memory(runtime):  # memory is kept by freezing; the files are saved besides
+                    if not isinstance(runtime, Freezing):
+                        raise InvalidRequest(f"runtime {runtime.name!r} cannot pause")
+                    await runtime.freeze(live.instance)
+                    await self._machines.save(live, sandbox_id, mode, final=True)
+                    await self._machines.unwatch(sandbox_id)
+                else:
+                    await self._machines.save(live, sandbox_id, mode, final=True)
+                    await processes.to_the_end(self._machines.free(sandbox_id))
+            self._freezer.forget(sandbox_id)
             return mode
 
     async def capture(self, sandbox_id: str, name: str, *, memory: bool, lasting: bool = True) -> Checkpoint:
-        live = self._machines.known(sandbox_id)
-        runtime = self._machines.of(live)
-        mode = PauseMode.FULL if memory and captures_memory(runtime) else PauseMode.FILESYSTEM
-        async with self._machines.alone(sandbox_id), self._awake(sandbox_id):
-            return await self.save(runtime, live, name, mode, final=False, lasting=lasting)
-
-    async def save(
-        self, runtime: Runtime, live: Live, name: str, mode: PauseMode, *, final: bool, lasting: bool = True
-    ) -> Checkpoint:
-        if not isinstance(runtime, Capturing):
-            raise InvalidRequest(f"runtime {runtime.name!r} cannot save the state of a machine")
-        facts = records.facts(name, live.instance, live.begun, mode, live.token)
-        expected = (await runtime.usage(live.instance)).mem_used if runtime.captures_memory else 0
-
-        async def fill(state: Path) -> None:
-            if final and mode is PauseMode.FILESYSTEM and runtime.captures_memory:
-                await self._envd.halt(live.machine.address, live.token)
-            await asyncio.sleep(SETTLE_S)
-            await runtime.capture(live.instance, state, final=final)
-
-        return await self._checkpoints.write(facts, fill, expected_bytes=expected, lasting=lasting)
-
-    async def take_files(self, sandbox_id: str, take: Callable[[Path], Awaitable[None]]) -> None:
-        """End a machine, and hand out what it wrote as a directory in the form of a layer. The machine is gone after it."""
-        live = self._machines.known(sandbox_id)
-        runtime = self._machines.of(live)
-        if not isinstance(runtime, Capturing) or not isinstance(runtime, LayerExporting):
-            raise InvalidRequest(f"runtime {runtime.name!r} cannot hand out what a machine wrote")
-        taken = self._scratch / sandbox_id
-        async with self._machines.alone(sandbox_id):
-            try:
-                await runtime.capture(live.instance, taken, final=True)
-                await processes.to_the_end(self._machines.undo(sandbox_id))
-                async with runtime.written(taken, sandbox_id) as upper:
-                    await take(upper)
-            finally:
-                shutil.rmtree(taken, ignore_errors=True)
+        live = self._machines.table.known(sandbox_id)
+        mode = PauseMode.FULL if memory and captures_memory(self._machines.runtime_of(live)) else PauseMode.FILESYSTEM
+        with self._proxy.closed(sandbox_id):
+            await self._proxy.drain(sandbox_id, DRAIN_S)
+            async with self._machines.table.alone(sandbox_id), self._freezer.thawed(sandbox_id):
+                return await self._machines.save(live, name, mode, final=False, lasting=lasting)
 
     async def resume(self, new: NewMachine) -> Machine:
-        saved = self._checkpoints.get(new.sandbox_id)
-        if saved is not None and self._stands_still(saved):
+        saved = self._store.get(new.sandbox_id)
+        if saved is not None and self._is_frozen_in_place(saved):
             if new.memory:
                 return await self._thaw(new)
-            async with self._machines.alone(new.sandbox_id):
-                await processes.to_the_end(self._machines.undo(new.sandbox_id))
-        machine = await self._start(replace(new, checkpoint=new.sandbox_id))
-        await self._checkpoints.remove(new.sandbox_id)  # it is older than the machine from now on
-        return machine
+            await self._machines.stop(new.sandbox_id)
+        live = await self._machines.start(replace(new, checkpoint=new.sandbox_id))
+        await self._store.remove(new.sandbox_id)  # it is older than the machine from now on
+        self._freezer.watch(new.sandbox_id)
+        return live.machine
 
-    def _stands_still(self, saved: Checkpoint) -> bool:
-        """Whether the memory that goes with this state is where the machine is, if it is anywhere."""
+    def _is_frozen_in_place(self, saved: Checkpoint) -> bool:
+        """Whether the memory that goes with this checkpoint is still in the frozen machine, if it is anywhere."""
         return saved.mode is PauseMode.FULL and not captures_memory(self._machines.runtime(saved.runtime))
 
     async def _thaw(self, new: NewMachine) -> Machine:
-        """Let a machine that stands still go on. One whose host was restarted meanwhile has only its files left."""
-        async with self._machines.alone(new.sandbox_id):
-            live = await self._machines.if_alive(new)
+        """Let a frozen machine go on. One whose host was restarted meanwhile has only its files left."""
+        async with self._machines.table.alone(new.sandbox_id):
+            live = await self._machines.adopt_if_alive(_running(new))
             if live is None:
                 raise StateUnusable(
                     f"the memory of sandbox {new.sandbox_id} did not outlive a restart of its host; its files did: "
                     "resume it without memory (connect with memory=false)"
                 )
-            return await self._let_go(new, live)
+            return await self._continue(new, live)
 
-    async def _let_go(self, new: NewMachine, live: Live) -> Machine:
-        runtime = self._machines.runtime(new.runtime)
-        if isinstance(runtime, Freezing):
-            await runtime.thaw(live.instance)
-        await self._checkpoints.remove(new.sandbox_id)
+    async def _continue(self, new: NewMachine, live: LiveMachine) -> Machine:
+        await self._machines.thaw(new.sandbox_id)
+        await self._store.remove(new.sandbox_id)
+        self._freezer.watch(new.sandbox_id)
         return live.machine
 
     async def recover(self, new: NewMachine) -> Machine | PauseMode:
-        async with self._machines.alone(new.sandbox_id):
-            saved = self._checkpoints.get(new.sandbox_id)
-            if saved is None or self._stands_still(saved):
-                live = await self._machines.if_alive(new)
+        async with self._machines.table.alone(new.sandbox_id):
+            saved = self._store.get(new.sandbox_id)
+            if saved is None or self._is_frozen_in_place(saved):
+                live = await self._machines.adopt_if_alive(_running(new))
                 if live is not None:
-                    return await self._let_go(new, live)
+                    return await self._continue(new, live)
             if saved is None:
                 raise NotFound(f"nothing is left of sandbox {new.sandbox_id} on this host")
-            # What is saved is whole. A machine beside it was not yet ended, or not yet told who it is.
-            await processes.to_the_end(self._machines.undo(new.sandbox_id))
+            # What is saved is whole. A machine beside it was not yet ended, or has no identity yet.
+            await processes.to_the_end(self._machines.free(new.sandbox_id))
+            self._freezer.forget(new.sandbox_id)
             return saved.mode
+
+    async def list(self) -> Mapping[str, Checkpoint]:
+        return await asyncio.to_thread(self._store.all)
+
+    async def discard(self, name: str) -> None:
+        await self._store.remove(name)
+
+
+def _running(new: NewMachine) -> RunningMachine:
+    return RunningMachine(
+        sandbox_id=new.sandbox_id, runtime=new.runtime, network=new.network, envd_token=new.envd_token
+    )

@@ -1,4 +1,4 @@
-"""What is written down on the host about a machine: enough for another process to take it over, pause it or take it away."""
+"""What is written down on the host about a machine: enough for another process to adopt, pause or remove it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sandlot.engine.core.codec import decode
 from sandlot.engine.core.model import Checkpoint, Instance, Machine, PauseMode, Resources
 from sandlot.engine.core.ports import Runtime
 
 FILE = "machine.json"
+_RENAMED = {"begun": "boot", "hidden": "prepared"}  # as versions before 0.2 wrote them; their machines may still run
 Window = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootRecord:
-    """What a machine began with; its saved state needs the same."""
+    """What a machine booted with; its checkpoint needs the same."""
 
     guest: str
     layers: tuple[str, ...]
@@ -36,35 +38,31 @@ def machine(sandbox_id: str, runtime: Runtime, record: Mapping[str, Any]) -> Mac
     )
 
 
-def begun(values: Mapping[str, Any]) -> BootRecord:
-    return BootRecord(
-        guest=values["guest"],
-        layers=tuple(values["layers"]),
-        boot_id=values["boot_id"],
-        resources=Resources(**values["resources"]),
-    )
+def boot_record(values: Mapping[str, Any]) -> BootRecord:
+    record: BootRecord = decode(BootRecord, dict(values))
+    return record
 
 
-def hide(record: Mapping[str, Any], window: Window) -> dict[str, Any]:
-    """The record, with a time added in which the machine was nobody's: its log is silent about that."""
-    return {**record, "hidden": [moment.isoformat() for moment in window]}
+def with_prepared(record: Mapping[str, Any], window: Window) -> dict[str, Any]:
+    """The record, with the time in which the machine belonged to no sandbox: its log does not show that time."""
+    return {**record, "prepared": [moment.isoformat() for moment in window]}
 
 
-def hidden(record: Mapping[str, Any]) -> Window | None:
-    moments = record.get("hidden")
+def prepared(record: Mapping[str, Any]) -> Window | None:
+    moments = record.get("prepared")
     return (datetime.fromisoformat(moments[0]), datetime.fromisoformat(moments[1])) if moments else None
 
 
-def facts(name: str, instance: Instance, begun: BootRecord, mode: PauseMode, token: str | None) -> Checkpoint:
+def checkpoint_facts(name: str, instance: Instance, boot: BootRecord, mode: PauseMode, token: str | None) -> Checkpoint:
     return Checkpoint(
         name=name,
         runtime=instance.runtime,
         program=instance.state.get("program", ""),
         mode=mode,
-        guest=begun.guest,
-        layers=begun.layers,
-        resources=begun.resources,
-        boot_id=begun.boot_id,
+        guest=boot.guest,
+        layers=boot.layers,
+        resources=boot.resources,
+        boot_id=boot.boot_id,
         envd_token=token,
         created_at=datetime.now(UTC),
         size_bytes=0,
@@ -82,4 +80,6 @@ def read(directory: Path) -> Mapping[str, Any]:
         record = json.loads((directory / FILE).read_text())
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
+    if not isinstance(record, dict):
+        return {}
+    return {_RENAMED.get(str(name), str(name)): value for name, value in record.items()}

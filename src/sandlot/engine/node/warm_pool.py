@@ -1,8 +1,7 @@
-"""The pool: which machines stand ready before anybody asks, how many, and who gets each of them, once.
+"""The warm pool: machines that are started ahead and frozen, how many of each kind, and leasing them, each once.
 
-A machine of the pool was started under an id that no sandbox has yet, and is held still. Handing it out is giving that id to
-a row; from then on it is the sandbox's like any other. What the pool has is nobody's: it counts in no limit and is in no
-list, and a server that starts finds it without a row and takes it away.
+A warm machine belongs to no sandbox: it counts in no limit and is in no list. Leasing gives it to a sandbox; from then on it is
+the sandbox's like any other. A server that starts finds what the last one left in its pool without a row, and removes it.
 """
 
 from __future__ import annotations
@@ -13,56 +12,34 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandlot.engine.core.errors import EngineError
-from sandlot.engine.core.model import EMPTY, NetworkPolicy, NewMachine, Resources
+from sandlot.engine.core.ids import new_machine_id
+from sandlot.engine.core.model import NetworkPolicy, NewMachine
+from sandlot.engine.node.boot_snapshots import BootSnapshots
+from sandlot.engine.node.machine_kind import MachineKind
+from sandlot.engine.node.machine_table import LiveMachine
+from sandlot.engine.node.machines import MachineFactory
+from sandlot.spans import span
 
 log = logging.getLogger(__name__)
 
 TICK_S = 5.0
 QUIET_S = 0.1  # after a start: the first command of a new sandbox is not to meet the next one's start
-BURST_S = 10.0  # as many as were asked for within this time stand ready for the next such burst
+BURST_S = 10.0  # as many as were asked for within this time are kept warm for the next such burst
 DEMAND_S = 300.0  # for how long a burst is remembered
-KEEP_S = 1800.0  # for how long machines stand ready for what nobody asks for
+KEEP_S = 1800.0  # for how long a kind that nobody asks for is kept warm
 RETRY_S = 30.0
 MOST_NOTED = 256
 UNKNOWN_BYTES = 64 << 20  # what a machine is taken to use before one was measured
 MEMORY_INFO = Path("/proc/meminfo")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What machines have in common that can stand in for each other."""
-
-    template_id: str
-    build_id: str
-    runtime: str
-    resources: Resources
-    layers: tuple[str, ...]
-    checkpoint: str | None
-    commands: tuple[str | None, str | None]
-    defaults: tuple[object, ...]
-
-    @classmethod
-    def of(cls, new: NewMachine) -> Kind:
-        template = new.template
-        return cls(
-            template_id=template.id,
-            build_id=template.build_id,
-            runtime=new.runtime,
-            resources=new.resources,
-            layers=template.layers,
-            checkpoint=new.checkpoint,
-            commands=(template.start_cmd, template.ready_cmd),
-            defaults=(template.default_user, template.default_workdir, *sorted(template.env.items())),
-        )
-
-
 @dataclass(slots=True)
-class _Shelf:
+class _Lane:
     """The machines of one kind, and how often they were asked for."""
 
     like: NewMachine
@@ -72,7 +49,7 @@ class _Shelf:
     failed_at: float | None = None
 
     def wants(self, least: int, now: float) -> int:
-        """How many machines should stand ready."""
+        """How many machines should be warm."""
         if not self.asked or now - self.asked[-1] > KEEP_S:
             return 0
         return max(least, self._burst(now))
@@ -89,103 +66,73 @@ class _Shelf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much may stand ready."""
+class PoolLimits:
+    """How much may be kept warm."""
 
     size: int = 0  # the least for every kind that was used lately; 0: no pool at all
     memory_bytes: int = 1 << 30
-    make_id: Callable[[], str] = lambda: f"i{secrets.token_hex(10)}"
 
 
-class Pool:
-    """`prepare` starts a machine, holds it still and says how much memory it takes; `discard` takes it away."""
+class WarmPool:
+    """Machines by kind. `is_pressed` tells when the host is so short of memory that warm machines should go."""
 
     def __init__(
         self,
         *,
-        prepare: Callable[[NewMachine], Awaitable[int]],
-        discard: Callable[[str], Awaitable[None]],
-        plan: Plan,
-        pressed: Callable[[], bool] | None = None,
+        machines: MachineFactory,
+        starts: BootSnapshots,
+        limits: PoolLimits,
+        is_pressed: Callable[[], bool] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._prepare, self._discard, self._make_id = prepare, discard, plan.make_id
-        self._size, self._memory_bytes = plan.size, plan.memory_bytes
-        self._pressed = pressed or host_is_pressed
-        self._now = now
-        self._shelves: dict[Kind, _Shelf] = {}
-        self._tokens: dict[str, str] = {}  # of every machine that the pool answers for: what its daemon believes
-        self._promised: dict[str, Kind] = {}
+        self._machines, self._starts, self._limits = machines, starts, limits
+        self._is_pressed, self._now = is_pressed or host_is_pressed, now
+        self._lanes: dict[MachineKind, _Lane] = {}
         self._leaving: set[str] = set()
         self._starting = 0
         self._started_at = -QUIET_S
         self._calm = asyncio.Event()
         self._hits = self._misses = 0
         self._wake = asyncio.Event()
-        self._is_open = plan.size > 0
+        self._is_open = limits.size > 0
 
-    # Handing out
+    # Leasing
 
-    def take(self, wish: NewMachine) -> str | None:
-        """The id of a machine that stands ready for this, promised to the caller alone; None: there is none."""
-        if not self._is_open or not _can_stand_ready(wish):
+    async def lease(self, new: NewMachine) -> LiveMachine | None:
+        """A warm machine, given to this sandbox. None: there is none that works."""
+        while (warm := self._take(new)) is not None:
+            try:
+                with span("lease"):
+                    return await self._machines.lease(warm, new)
+            except EngineError as error:
+                log.warning("a warm machine is of no use (%s); another is started", error)
+        return None
+
+    def _take(self, new: NewMachine) -> LiveMachine | None:
+        """The next warm machine of this kind that is alive; from here on it is no longer the pool's."""
+        if not self._is_open or not _can_be_warm(new):
             return None
-        kind = Kind.of(wish)
-        shelf = self._shelves.setdefault(kind, _Shelf(_blank(wish)))
-        self._started_at = self._now()  # it is about to: nothing is made ready in the moment before it does
-        shelf.asked.append(self._started_at)
+        kind = MachineKind.of(new)
+        lane = self._lanes.setdefault(kind, _Lane(_blank(new)))
+        self._started_at = self._now()  # it is about to: nothing is started ahead in the moment before it does
+        lane.asked.append(self._started_at)
         self._wake.set()
-        if not shelf.ready or not _fits(wish):
-            self._misses += 1
-            return None
-        self._hits += 1
-        sandbox_id = shelf.ready.popleft()
-        self._promised[sandbox_id] = kind
-        return sandbox_id
+        while lane.ready and _fits(new):
+            machine_id = lane.ready.popleft()
+            if (live := self._alive(machine_id)) is not None:
+                self._hits += 1
+                return live
+            self._leaving.add(machine_id)
+        self._misses += 1
+        return None
 
-    def put_back(self, sandbox_id: str) -> None:
-        """A promise that is not needed after all. Any other id is fine."""
-        kind = self._promised.pop(sandbox_id, None)
-        if kind is not None:
-            if (shelf := self._shelves.get(kind)) is not None and self._is_open:
-                shelf.ready.appendleft(sandbox_id)
-            else:
-                self._leaving.add(sandbox_id)
-            self._wake.set()
-
-    def promised(self, sandbox_id: str) -> str | None:
-        """What the daemon of a machine believes that was promised under this id; None: none was."""
-        return self._tokens.get(sandbox_id) if sandbox_id in self._promised else None
-
-    def release(self, sandbox_id: str) -> str | None:
-        """The pool no longer answers for this machine: it is somebody's, or it is gone. What its daemon believes, if it was ours."""
-        self._promised.pop(sandbox_id, None)
-        self._leaving.discard(sandbox_id)
-        for shelf in self._shelves.values():
-            with contextlib.suppress(ValueError):
-                shelf.ready.remove(sandbox_id)
-        self._wake.set()
-        return self._tokens.pop(sandbox_id, None)
-
-    def lost(self, sandbox_id: str) -> bool:
-        """A machine has ended by itself. False: it was not the pool's."""
-        if sandbox_id not in self._tokens:
-            return False
-        if sandbox_id not in self._promised:  # else whoever it was promised to finds out
-            for shelf in self._shelves.values():
-                with contextlib.suppress(ValueError):
-                    shelf.ready.remove(sandbox_id)
-            self._leaving.add(sandbox_id)
-            self._wake.set()
-        return True
-
-    def ids(self) -> frozenset[str]:
-        """Every machine that is the pool's: ready, promised, in the making or on its way out."""
-        return frozenset(self._tokens)
+    def _alive(self, machine_id: str) -> LiveMachine | None:
+        live = self._machines.table.get(machine_id)
+        return live if live is not None and not live.has_ended else None
 
     @contextlib.contextmanager
     def yielding(self) -> Iterator[None]:
-        """While inside, somebody's sandbox starts: nothing is made ready beside it."""
+        """While inside, somebody's sandbox starts: nothing is started ahead beside it."""
         self._starting += 1
         self._calm.clear()
         try:
@@ -197,16 +144,16 @@ class Pool:
                 self._calm.set()
 
     def numbers(self) -> tuple[Mapping[str, int], int, int]:
-        """Machines that are ready, by runtime; how often one was, and was not, there when it was asked for."""
+        """Warm machines by runtime; how often one was, and was not, there when it was asked for."""
         ready: dict[str, int] = {}
-        for kind, shelf in self._shelves.items():
-            ready[kind.runtime] = ready.get(kind.runtime, 0) + len(shelf.ready)
+        for kind, lane in self._lanes.items():
+            ready[kind.runtime] = ready.get(kind.runtime, 0) + len(lane.ready)
         return ready, self._hits, self._misses
 
-    # Keeping ready
+    # Filling
 
     async def run(self) -> None:
-        """Keep machines ready for as long as the server runs."""
+        """Keep machines warm for as long as the server runs."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), TICK_S)
@@ -215,12 +162,13 @@ class Pool:
                 while self._is_open and await self.step():
                     pass
             except Exception:  # a host that is broken for a moment: the next look catches up
-                log.exception("could not keep machines ready; it is tried again")
+                log.exception("could not keep machines warm; it is tried again")
 
     async def step(self) -> bool:
         """Do the one thing that is most needed. False: nothing is."""
-        if self._pressed():
-            self._empty(self._shelves)
+        self._drop_dead()
+        if self._is_pressed():
+            self._empty(self._lanes)
         elif (extra := self._surplus()) is not None:
             self._leaving.add(extra)
         if self._leaving:
@@ -230,52 +178,59 @@ class Pool:
         if kind is None:
             return False
         await self.quiet()
-        shelf = self._shelves.get(kind)
-        if shelf is not None and not self._pressed() and await self._has_room(kind, shelf):
-            await self._fill(kind, shelf)
+        lane = self._lanes.get(kind)
+        if lane is not None and not self._is_pressed() and await self._has_room(kind, lane):
+            await self._fill(kind, lane)
             return True
         return False
 
     async def drain(self, template_id: str) -> None:
-        """The template is gone, or is another one now: take its machines away, also the one in the making."""
-        kinds = [kind for kind in self._shelves if kind.template_id == template_id]
+        """The template is gone, or is another one now: stop its warm machines, also the one in the making."""
+        kinds = [kind for kind in self._lanes if kind.template_id == template_id]
         self._empty(kinds)
         for kind in kinds:
-            del self._shelves[kind]
+            del self._lanes[kind]
         while self._leaving:
             await self._remove(next(iter(self._leaving)))
 
     async def close(self) -> None:
-        """Take every machine away that is nobody's. No more is handed out."""
+        """Stop every warm machine. No more is leased."""
         self._is_open = False
-        self._empty(self._shelves)
-        self._shelves.clear()
-        await asyncio.gather(*(self._remove(sandbox_id) for sandbox_id in list(self._leaving)))
+        self._empty(self._lanes)
+        self._lanes.clear()
+        await asyncio.gather(*(self._remove(machine_id) for machine_id in list(self._leaving)))
 
-    def _empty(self, kinds: Mapping[Kind, _Shelf] | list[Kind]) -> None:
+    def _empty(self, kinds: Mapping[MachineKind, _Lane] | list[MachineKind]) -> None:
         for kind in kinds:
-            ready = self._shelves[kind].ready
+            ready = self._lanes[kind].ready
             self._leaving.update(ready)
             ready.clear()
 
+    def _drop_dead(self) -> None:
+        for lane in self._lanes.values():
+            dead = [machine_id for machine_id in lane.ready if self._alive(machine_id) is None]
+            for machine_id in dead:
+                lane.ready.remove(machine_id)
+            self._leaving.update(dead)
+
     def _surplus(self) -> str | None:
         now = self._now()
-        for kind, shelf in list(self._shelves.items()):
-            wanted = shelf.wants(self._size, now)
-            if len(shelf.ready) > wanted:
-                return shelf.ready.popleft()
-            if not wanted and not shelf.ready:
-                del self._shelves[kind]
+        for kind, lane in list(self._lanes.items()):
+            wanted = lane.wants(self._limits.size, now)
+            if len(lane.ready) > wanted:
+                return lane.ready.popleft()
+            if not wanted and not lane.ready:
+                del self._lanes[kind]
         return None
 
-    def _neediest(self) -> Kind | None:
+    def _neediest(self) -> MachineKind | None:
         """The kind that was asked for last, of those that lack a machine."""
         now = self._now()
         short = [
-            (shelf.asked[-1], kind)
-            for kind, shelf in self._shelves.items()
-            if len(shelf.ready) < shelf.wants(self._size, now)
-            and (shelf.failed_at is None or now - shelf.failed_at >= RETRY_S)
+            (lane.asked[-1], kind)
+            for kind, lane in self._lanes.items()
+            if len(lane.ready) < lane.wants(self._limits.size, now)
+            and (lane.failed_at is None or now - lane.failed_at >= RETRY_S)
         ]
         return max(short, key=lambda each: each[0])[1] if short else None
 
@@ -287,65 +242,70 @@ class Pool:
             else:
                 await asyncio.sleep(wait_s)
 
-    async def _has_room(self, kind: Kind, shelf: _Shelf) -> bool:
+    async def _has_room(self, kind: MachineKind, lane: _Lane) -> bool:
         """Whether one more fits; machines of kinds that were asked for longer ago make way."""
-        used = sum(each.bytes_each * len(each.ready) for each in self._shelves.values())
-        if used + shelf.bytes_each <= self._memory_bytes:
+        used = sum(each.bytes_each * len(each.ready) for each in self._lanes.values())
+        if used + lane.bytes_each <= self._limits.memory_bytes:
             return True
-        others = [each for each in self._shelves.values() if each.ready and each.asked[-1] < shelf.asked[-1]]
-        if shelf.ready or not others:
+        others = [each for each in self._lanes.values() if each.ready and each.asked[-1] < lane.asked[-1]]
+        if lane.ready or not others:
             return False
         await self._remove(min(others, key=lambda each: each.asked[-1]).ready.popleft())
         return True
 
-    async def _fill(self, kind: Kind, shelf: _Shelf) -> None:
-        sandbox_id, token = self._make_id(), secrets.token_hex(32)
-        self._tokens[sandbox_id] = token
+    async def _fill(self, kind: MachineKind, lane: _Lane) -> None:
+        new = replace(lane.like, sandbox_id=new_machine_id(), envd_token=secrets.token_hex(32))
         try:
-            used = await self._prepare(replace(shelf.like, sandbox_id=sandbox_id, envd_token=token))
+            used = await self._prepare(new)
         except (EngineError, OSError) as error:  # a full disk, say
-            self._tokens.pop(sandbox_id, None)
-            shelf.failed_at = self._now()
-            log.warning("no machine could be made ready for template %s: %s", kind.template_id, error)
+            lane.failed_at = self._now()
+            log.warning("no machine could be started ahead for template %s: %s", kind.template_id, error)
             return
-        except BaseException:
-            self._tokens.pop(sandbox_id, None)
-            raise
-        shelf.bytes_each, shelf.failed_at = max(used, 1 << 20), None
-        if sandbox_id not in self._leaving and self._is_open and self._shelves.get(kind) is shelf:
-            shelf.ready.append(sandbox_id)
-        else:  # it has ended, or was drained, while it was made
-            await self._remove(sandbox_id)
+        lane.bytes_each, lane.failed_at = max(used, 1 << 20), None
+        if self._is_open and self._lanes.get(kind) is lane:
+            lane.ready.append(new.sandbox_id)
+        else:  # the template changed while it was made
+            await self._remove(new.sandbox_id)
 
-    async def _remove(self, sandbox_id: str) -> None:
-        self._leaving.add(sandbox_id)
+    async def _prepare(self, new: NewMachine) -> int:
+        """Start a machine that belongs to no sandbox, and freeze it; what it takes of the host's memory."""
+        live = await self._starts.start(new, is_leased=False)
         try:
-            await self._discard(sandbox_id)
+            await self._machines.warm_up(live, new)
+            await self._machines.freeze(new.sandbox_id)
+            return (await self._machines.usage(new.sandbox_id)).mem_used
+        except BaseException:
+            await self._machines.stop(new.sandbox_id)
+            raise
+
+    async def _remove(self, machine_id: str) -> None:
+        self._leaving.add(machine_id)
+        try:
+            await self._machines.stop(machine_id)
         except EngineError as error:  # found again when rows and machines are compared
-            log.error("a machine of the pool could not be taken away: %s", error)
+            log.error("a warm machine could not be stopped: %s", error)
         finally:
-            self._leaving.discard(sandbox_id)
-            self._tokens.pop(sandbox_id, None)
+            self._leaving.discard(machine_id)
 
 
-def _can_stand_ready(wish: NewMachine) -> bool:
-    """Snapshots are not made ready ahead: what ran in them would run on, unseen, before anybody asked for it."""
-    return wish.template.source is None
+def _can_be_warm(new: NewMachine) -> bool:
+    """Snapshots are not started ahead: what ran in them would run on, unseen, before anybody asked for it."""
+    return new.template.source is None
 
 
-def _fits(wish: NewMachine) -> bool:
-    """What a start command did while its machine was made ready, it did without the caller's variables and rules."""
-    if wish.template.start_cmd is None or wish.checkpoint is not None:
+def _fits(new: NewMachine) -> bool:
+    """What a start command did while its machine was started ahead, it did without the caller's variables and rules."""
+    if new.template.start_cmd is None or new.checkpoint is not None:
         return True
-    return not wish.env_vars and replace(wish.network, allow_public_traffic=True) == NetworkPolicy()
+    return not new.env_vars and replace(new.network, allow_public_traffic=True) == NetworkPolicy()
 
 
-def _blank(wish: NewMachine) -> NewMachine:
-    return replace(wish, network=NetworkPolicy(), env_vars=EMPTY)
+def _blank(new: NewMachine) -> NewMachine:
+    return replace(new, network=NetworkPolicy(), env_vars={})
 
 
 def host_is_pressed() -> bool:
-    """Whether the host is so short of memory that what is only in store should go."""
+    """Whether the host is so short of memory that warm machines should go."""
     try:
         lines = dict(line.split(":", 1) for line in MEMORY_INFO.read_text().splitlines())
         total, available = (int(lines[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select
 
 from sandlot.engine.core.model import Build, BuildStatus, LogEntry
-from sandlot.engine.store import records
+from sandlot.engine.store import records, revisions
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.schema import build_logs, builds, tags
 
@@ -16,12 +16,12 @@ class SqlBuilds:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put(self, build: Build) -> None:
-        values = records.build_row(build)
-        async with self._database.write("store a build") as connection:
-            changed = await connection.execute(update(builds).where(builds.c.id == build.id).values(values))
-            if changed.rowcount == 0:
-                await connection.execute(insert(builds), values)
+    async def add(self, build: Build) -> None:
+        async with self._database.write(f"add build {build.id!r}") as connection:
+            await connection.execute(insert(builds), records.build_row(build))
+
+    async def swap(self, old: Build, new: Build) -> Build:
+        return await revisions.swap(self._database, builds, old, new, records.build_row)
 
     async def get(self, build_id: str) -> Build | None:
         async with self._database.read("look up a build") as connection:
@@ -50,8 +50,8 @@ class SqlBuilds:
         if not entries:
             return
         rows = [
-            {"build_id": build_id, "number": first + place, **records.log_row(entry)}
-            for place, entry in enumerate(entries)
+            {"build_id": build_id, "number": number, **records.log_row(entry)}
+            for number, entry in enumerate(entries, first)
         ]
         async with self._database.write("keep the log of a build") as connection:
             await connection.execute(insert(build_logs), rows)

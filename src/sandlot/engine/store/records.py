@@ -140,14 +140,17 @@ def build(row: Values) -> Build:
 
 
 def build_row(record: Build) -> dict[str, Any]:
-    made = record.content
     return {
         **_values(record),
         "status": record.status.value,
         "tags": list(record.tags),
         "resources": _values(record.resources),
-        "content": {**_values(made), "layers": list(made.layers), "env": dict(made.env)} if made is not None else None,
+        "content": content_row(record.content) if record.content is not None else None,
     }
+
+
+def content_row(record: Content) -> dict[str, Any]:
+    return {**_values(record), "layers": list(record.layers), "env": dict(record.env)}
 
 
 def content(values: Values) -> Content:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sandlot.engine.core.errors import Conflict
 from sandlot.engine.core.model import Sandbox, State
-from sandlot.engine.store import records
+from sandlot.engine.store import records, revisions
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.schema import sandboxes
 
@@ -36,18 +34,7 @@ class SqlSandboxes:
         )
 
     async def swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
-        if new.id != old.id:
-            raise ValueError("swap is for two versions of the same sandbox")
-        new = replace(new, revision=old.revision + 1)
-        change = (
-            update(sandboxes)
-            .where(sandboxes.c.id == old.id, sandboxes.c.revision == old.revision)
-            .values(records.sandbox_row(new))
-        )
-        async with self._database.write(f"change sandbox {old.id!r}") as connection:
-            if (await connection.execute(change)).rowcount != 1:
-                raise Conflict(f"sandbox {old.id!r} was changed by somebody else at the same time; try again")
-        return new
+        return await revisions.swap(self._database, sandboxes, old, new, records.sandbox_row)
 
     async def query(
         self,

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, St
 
 from sandlot.sql import Json, UtcTime
 
-REVISION = "0004"  # the newest migration: a database that has it needs no look at the migrations at all
+REVISION = "0005"  # the newest migration: a database that has it needs no look at the migrations at all
 
 metadata = MetaData()
 
@@ -118,6 +118,7 @@ builds = Table(
     Column("resources", Json, nullable=False),
     Column("created_at", UtcTime, nullable=False),
     Column("updated_at", UtcTime, nullable=False),
+    Column("revision", Integer, nullable=False),
     Column("finished_at", UtcTime),
     Column("content", Json),
     Column("problem", String),

@@ -46,10 +46,10 @@ class SqlTemplates:
 
     async def of(self, sandbox: Sandbox) -> Template | None:
         found = select(templates).where(templates.c.id == sandbox.template_id)
-        made = select(builds).where(builds.c.id == sandbox.build_id, builds.c.template_id == sandbox.template_id)
+        its_build = select(builds).where(builds.c.id == sandbox.build_id, builds.c.template_id == sandbox.template_id)
         async with self._database.read("look up the template of a sandbox") as connection:
             row = (await connection.execute(found)).mappings().one_or_none()
-            build = (await connection.execute(made)).mappings().one_or_none()
+            build = (await connection.execute(its_build)).mappings().one_or_none()
         if row is None:
             return None
         template = records.template(row)

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from sandlot.engine.core.errors import GuestUnresponsive
-from sandlot.engine.core.model import EMPTY, ENVD_PORT, LogEntry
+from sandlot.engine.core.model import ENVD_PORT, LogEntry
 
 REPLY_LIMIT = 4 << 20
 LOG_MESSAGE_LIMIT = 8 << 10
@@ -32,7 +32,7 @@ class Identity:
     access_token: str | None
     default_user: str
     default_workdir: str
-    env_vars: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    env_vars: Mapping[str, str] = field(default_factory=dict)
 
 
 class EnvdClient:
@@ -95,7 +95,7 @@ class EnvdClient:
     async def is_idle(self, address: str, token: str | None) -> bool:
         """Whether nothing but the daemon runs in the guest. A daemon that does not say so is taken to be busy."""
         try:
-            reply = await self._json("GET", address, "/stillness", token)
+            reply = await self._json("GET", address, "/idle", token)
         except GuestUnresponsive:
             return False
         return reply.get("processes") == 0 and reply["processes"] is not False
@@ -154,7 +154,5 @@ def _log_entry(raw: object) -> LogEntry | None:
         at=at if at.tzinfo else at.replace(tzinfo=UTC),
         message=str(raw.get("message", ""))[:LOG_MESSAGE_LIMIT],
         level=level if (level := str(raw.get("level"))) in LEVELS else "info",
-        fields={str(k)[:100]: str(v)[:1000] for k, v in list(fields.items())[:20]}
-        if isinstance(fields, dict)
-        else EMPTY,
+        fields={str(k)[:100]: str(v)[:1000] for k, v in list(fields.items())[:20]} if isinstance(fields, dict) else {},
     )

@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from sandlot.engine.core.errors import GuestUnresponsive, MachineFailed, StepFailed
-from sandlot.engine.core.model import EMPTY, ENVD_PORT
+from sandlot.engine.core.model import ENVD_PORT
 
 FRAME_LIMIT = 1 << 20
 LINE_LIMIT = 4096
@@ -31,7 +31,7 @@ class Command:
     user: str
     line: str  # for a login shell
     cwd: str | None = None
-    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,20 @@ class CommandClient:
         if self._session is not None:
             await self._session.close()
 
-    async def run(self, door: EnvdAddress, command: Command, output: Output, *, timeout_s: float) -> int:
+    async def run(self, envd: EnvdAddress, command: Command, output: Output, *, timeout_s: float) -> int:
         """Run a command to its end and return its status. Raises `StepFailed` if it cannot be started or takes too long."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self.follow(door, command, output)
+                return await self.follow(envd, command, output)
         except TimeoutError as error:
             raise StepFailed(f"it did not end within {timeout_s:g} s") from error
 
     async def follow(
-        self, door: EnvdAddress, command: Command, output: Output, started: asyncio.Event | None = None
+        self, envd: EnvdAddress, command: Command, output: Output, started: asyncio.Event | None = None
     ) -> int:
         """The same without a limit; `started` is set when the command runs."""
         lines = {"stdout": _Lines(output, "info"), "stderr": _Lines(output, "warn")}
-        async for event in self._events(door, command):
+        async for event in self._events(envd, command):
             if started is not None and "start" in event:
                 started.set()
             for name, data in _data(event):
@@ -86,7 +86,7 @@ class CommandClient:
                 return status if isinstance(status, int) else -1
         raise MachineFailed("the machine of the build ended before the command did; its memory or processes ran out")
 
-    async def _events(self, door: EnvdAddress, command: Command) -> AsyncIterator[dict[str, Any]]:
+    async def _events(self, envd: EnvdAddress, command: Command) -> AsyncIterator[dict[str, Any]]:
         assert self._session is not None, "open() first"
         message = {
             "process": {
@@ -99,12 +99,12 @@ class CommandClient:
         }
         body = json.dumps(message).encode()
         headers = {
-            **_identity(door, command.user),
+            **_identity(envd, command.user),
             "Content-Type": "application/connect+json",
             "Connect-Protocol-Version": "1",
             "Keepalive-Ping-Interval": "30",
         }
-        url = f"http://{door.address}:{ENVD_PORT}/process.Process/Start"
+        url = f"http://{envd.address}:{ENVD_PORT}/process.Process/Start"
         try:
             async with self._session.post(
                 url, data=b"\0" + len(body).to_bytes(4, "big") + body, headers=headers, allow_redirects=False
@@ -119,11 +119,11 @@ class CommandClient:
                 "its memory or processes may have run out"
             ) from error
 
-    async def upload(self, door: EnvdAddress, path: str, content: Path | bytes) -> None:
+    async def upload(self, envd: EnvdAddress, path: str, content: Path | bytes) -> None:
         """Write a file as root. Raises `GuestUnresponsive`."""
         assert self._session is not None, "open() first"
-        headers = {**_identity(door, "root"), "Content-Type": "application/octet-stream"}
-        url = f"http://{door.address}:{ENVD_PORT}/files"
+        headers = {**_identity(envd, "root"), "Content-Type": "application/octet-stream"}
+        url = f"http://{envd.address}:{ENVD_PORT}/files"
         data = content if isinstance(content, bytes) else content.read_bytes()
         try:
             async with self._session.post(
@@ -136,9 +136,9 @@ class CommandClient:
             raise GuestUnresponsive(f"the daemon of the machine did not take a file: {problem[:200]}")
 
 
-def _identity(door: EnvdAddress, user: str) -> dict[str, str]:
+def _identity(envd: EnvdAddress, user: str) -> dict[str, str]:
     basic = base64.b64encode(f"{user}:".encode()).decode()
-    return {"Authorization": f"Basic {basic}", **({"X-Access-Token": door.token} if door.token else {})}
+    return {"Authorization": f"Basic {basic}", **({"X-Access-Token": envd.token} if envd.token else {})}
 
 
 async def _frames(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:

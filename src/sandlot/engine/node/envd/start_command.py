@@ -29,11 +29,11 @@ def of_template(template: Template, line: str) -> Command:
 
 
 async def bring_up(
-    commands: CommandClient, door: EnvdAddress, template: Template, output: Output, *, ready_s: float
+    commands: CommandClient, envd: EnvdAddress, template: Template, output: Output, *, ready_s: float
 ) -> None:
     """Start the command, leave it running, and return when the template is ready. Raises `StepFailed`."""
-    service = asyncio.create_task(_service(commands, door, template, output))
-    ready = asyncio.create_task(_until_ready(commands, door, template, output, ready_s))
+    service = asyncio.create_task(_service(commands, envd, template, output))
+    ready = asyncio.create_task(_until_ready(commands, envd, template, output, ready_s))
     try:
         await asyncio.wait({service, ready}, return_when=asyncio.FIRST_COMPLETED)
         if service.done() and not ready.done():
@@ -48,11 +48,11 @@ async def bring_up(
         await asyncio.gather(service, ready, return_exceptions=True)
 
 
-async def _service(commands: CommandClient, door: EnvdAddress, template: Template, output: Output) -> None:
+async def _service(commands: CommandClient, envd: EnvdAddress, template: Template, output: Output) -> None:
     if template.start_cmd is None:
         return
     try:
-        status = await commands.follow(door, of_template(template, template.start_cmd), output)
+        status = await commands.follow(envd, of_template(template, template.start_cmd), output)
     except StepFailed as error:
         raise StepFailed(f"failed to run the start command: {error}") from error
     if status != 0:
@@ -60,35 +60,35 @@ async def _service(commands: CommandClient, door: EnvdAddress, template: Templat
 
 
 async def _until_ready(
-    commands: CommandClient, door: EnvdAddress, template: Template, output: Output, ready_s: float
+    commands: CommandClient, envd: EnvdAddress, template: Template, output: Output, ready_s: float
 ) -> None:
     if template.ready_cmd is None:
         await asyncio.sleep(WAIT_WITHOUT_READY_S if template.start_cmd else 0)
         return
     try:
         async with asyncio.timeout(ready_s):
-            await _poll(commands, door, of_template(template, template.ready_cmd), output, READY_EVERY_S)
+            await _poll(commands, envd, of_template(template, template.ready_cmd), output, READY_EVERY_S)
     except TimeoutError:
         raise StepFailed(
             f"the ready command {template.ready_cmd[:200]!r} did not succeed within {ready_s:g} s"
         ) from None
 
 
-async def _poll(commands: CommandClient, door: EnvdAddress, line: Command, output: Output, every_s: float) -> None:
+async def _poll(commands: CommandClient, envd: EnvdAddress, line: Command, output: Output, every_s: float) -> None:
     """Run a command again and again until it succeeds."""
-    status = await commands.follow(door, line, output)
+    status = await commands.follow(envd, line, output)
     while status != 0:
         await asyncio.sleep(every_s)
-        status = await commands.follow(door, line, output)
+        status = await commands.follow(envd, line, output)
 
 
-async def begin(commands: CommandClient, door: EnvdAddress, template: Template) -> None:
+async def begin(commands: CommandClient, envd: EnvdAddress, template: Template) -> None:
     """At the start of a sandbox: run the start command, and wait a little for it to be ready."""
     if template.start_cmd is None:
         return
     started = asyncio.Event()
     line = of_template(template, template.start_cmd)
-    service = asyncio.create_task(commands.follow(door, line, _silent, started))
+    service = asyncio.create_task(commands.follow(envd, line, _silent, started))
     waiting = asyncio.create_task(started.wait())
     try:
         await asyncio.wait({service, waiting}, timeout=AT_CREATE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -96,7 +96,7 @@ async def begin(commands: CommandClient, door: EnvdAddress, template: Template) 
             return  # a fixed time is for builds: nobody wants to wait for it at every start
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AT_CREATE_S):
-                await _poll(commands, door, of_template(template, template.ready_cmd), _silent, 0.1)
+                await _poll(commands, envd, of_template(template, template.ready_cmd), _silent, 0.1)
     finally:
         for task in (service, waiting):
             task.cancel()

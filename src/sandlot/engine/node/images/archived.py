@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandlot import tarfiles
 from sandlot.engine.core.errors import InvalidRequest
-from sandlot.engine.node.images import extraction
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
@@ -27,7 +27,7 @@ def unpack_archive(file: Path, into: Path) -> Path:
     """The directory that an archive holds. Names that lead out of it are refused."""
     try:
         with tarfile.open(file) as archive:
-            extraction.extract(archive, into)
+            tarfiles.extract(archive, into)
     except (tarfile.TarError, OSError) as error:
         raise InvalidRequest(f"{file} is not an archive of an image: {error}") from error
     return into

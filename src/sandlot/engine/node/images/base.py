@@ -42,7 +42,7 @@ _APT_FACTS = re.compile(r'(Acquire::(?:https?::Proxy|https?::CaInfo|Check-Valid-
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class BaseRecipe:
     """A template's directory, read: what goes in, and what proves that it came out right."""
 
     name: str
@@ -63,12 +63,12 @@ class Recipe:
         return f"{self.name}-{self.digest[:16]}"
 
 
-def read_recipe(directory: Path = TEMPLATES / "base") -> Recipe:
+def read_recipe(directory: Path = TEMPLATES / "base") -> BaseRecipe:
     text, setup = (directory / "template.toml").read_text(), (directory / "setup.sh").read_text()
     facts = tomllib.loads(text)
     # Limits and smoke commands are not part of what is built: changing them must not cost a build.
     built = (facts["suite"], facts["components"], sorted(facts["packages"]), setup, platform.machine(), FORMAT)
-    return Recipe(
+    return BaseRecipe(
         name=facts["name"],
         description=facts["description"],
         suite=facts["suite"],
@@ -83,7 +83,7 @@ def read_recipe(directory: Path = TEMPLATES / "base") -> Recipe:
     )
 
 
-async def build_base(recipe: Recipe, layers_dir: Path, progress: Progress = lambda _: None) -> str:
+async def build_base(recipe: BaseRecipe, layers_dir: Path, progress: Progress = lambda _: None) -> str:
     """Have the recipe's layer on this machine and return its name; builds it only if it is missing."""
     layers = Layers(layers_dir)
     if layers.has(recipe.layer):
@@ -99,7 +99,7 @@ async def build_base(recipe: Recipe, layers_dir: Path, progress: Progress = lamb
     return recipe.layer
 
 
-async def _bootstrap(recipe: Recipe, root: Path, progress: Progress) -> None:
+async def _bootstrap(recipe: BaseRecipe, root: Path, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix="sandlot-build-") as name:
         work = Path(name)
         argv = await _command(recipe, root, work)
@@ -122,7 +122,7 @@ async def _bootstrap(recipe: Recipe, root: Path, progress: Progress) -> None:
                     await following
 
 
-async def _command(recipe: Recipe, root: Path, work: Path) -> Sequence[str]:
+async def _command(recipe: BaseRecipe, root: Path, work: Path) -> Sequence[str]:
     setup = work / "setup.sh"
     setup.write_text(recipe.setup)
     debian = archive.of_this_host()
@@ -177,13 +177,13 @@ async def _follow(log: Path, progress: Progress) -> None:
         while True:
             last = None
             while line := lines.readline():
-                last = _told(line) or last
+                last = _progress_of(line) or last
             if last:
                 progress(last)
             await asyncio.sleep(0.2)
 
 
-def _told(line: str) -> str | None:
+def _progress_of(line: str) -> str | None:
     if match := re.match(r"I: (running apt-get update|downloading packages|extracting archives|installing \w+)", line):
         return match[1].replace("running apt-get update", "reading package lists")
     if match := re.match(r"Get:(\d+) \S+ \S+ \S+ (\S+)", line):
@@ -193,7 +193,7 @@ def _told(line: str) -> str | None:
     return None
 
 
-def _failure(recipe: Recipe, log: Path) -> str:
+def _failure(recipe: BaseRecipe, log: Path) -> str:
     tail = "\n".join(log.read_text(errors="replace").strip().splitlines()[-15:])
     return (
         f"the template {recipe.name!r} could not be built; the last lines of the build were:\n{tail}\n"
@@ -202,7 +202,7 @@ def _failure(recipe: Recipe, log: Path) -> str:
     )
 
 
-def _scrub(root: Path, recipe: Recipe) -> None:
+def _scrub(root: Path, recipe: BaseRecipe) -> None:
     """Take out what belongs to this machine or to the build, and leave a Debian that anybody can use."""
     for pattern in (
         *("tmp/*", "run/*", "var/tmp/*", "var/log/**/*", "var/cache/apt/**/*", "var/cache/debconf/*-old"),

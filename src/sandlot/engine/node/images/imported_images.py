@@ -1,4 +1,4 @@
-"""Images that were brought in from files: which layer each name stands for."""
+"""Images that were imported from files: which layer each name stands for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ImportedImages:
     def __init__(self, directory: Path, layers: Layers) -> None:
         self._directory, self._layers = directory, layers
 
-    async def bring_in(self, source: Path, name: str) -> str:
-        """Unpack an image from a file or directory and remember it under a name; returns its layer."""
+    async def import_image(self, source: Path, name: str) -> str:
+        """Unpack an image from a file or directory and keep it under a name; returns its layer."""
         path = self._path(name)
         scratch = importing.scratch(self._layers) / secrets.token_hex(6)
         scratch.mkdir(mode=0o700)
@@ -48,17 +48,17 @@ class ImportedImages:
     def find(self, ref: str) -> Image:
         name = ref.removeprefix(PREFIX)
         try:
-            said = json.loads(self._path(name).read_text())
+            record = json.loads(self._path(name).read_text())
         except (OSError, ValueError, InvalidRequest) as error:
             raise StepFailed(
-                f"no image was imported under the name {name!r}; ./sandlot template import brings one in"
+                f"no image was imported under the name {name!r}; ./sandlot template import imports one"
             ) from error
-        if not self._layers.has(said["layer"]):
+        if not self._layers.has(record["layer"]):
             raise StepFailed(f"the imported image {name!r} is no longer on this machine; import it again")
-        return importing.as_image(f"{ref}: imported from a file", said["layer"], said["config"])
+        return importing.as_image(f"{ref}: imported from a file", record["layer"], record["config"])
 
     def layers(self) -> set[str]:
-        """What must not be pruned."""
+        """Layers that must not be pruned."""
         return {json.loads(path.read_text())["layer"] for path in self._directory.glob("[!.]*.json")}
 
     def _path(self, name: str) -> Path:

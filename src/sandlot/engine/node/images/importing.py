@@ -1,4 +1,4 @@
-"""Brings images into the layer store: unpacks their layers into one, whatever way they came."""
+"""Imports images into the layer store: unpacks their layers into one, whether they were pulled or come from a file."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 def layer_name(config_digest: str, layer_digests: Sequence[str]) -> str:
     """One layer per image, named by all that it is made of: a registry can put any layers to a configuration it knows."""
-    said = json.dumps([config_digest, *layer_digests]).encode()
-    return f"image{FORMAT}-{hashlib.sha256(said).hexdigest()[:32]}"
+    parts = json.dumps([config_digest, *layer_digests]).encode()
+    return f"image{FORMAT}-{hashlib.sha256(parts).hexdigest()[:32]}"
 
 
 def scratch(layers: Layers) -> Path:
-    """A place on the same disk as the layers."""
+    """A directory for temporary files on the same disk as the layers."""
     directory = layers.directory / ".pulls"
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     return directory
 
 
-def as_image(told: str, layer: str, config: Mapping[str, Any]) -> Image:
+def as_image(description: str, layer: str, config: Mapping[str, Any]) -> Image:
     """What an image's configuration says, as far as sandboxes use it."""
-    said = config.get("config") or config.get("Config") or {}
-    pairs = [text.split("=", 1) for text in said.get("Env") or [] if isinstance(text, str) and "=" in text]
+    facts = config.get("config") or config.get("Config") or {}
+    pairs = [text.split("=", 1) for text in facts.get("Env") or [] if isinstance(text, str) and "=" in text]
     return Image(
-        told=told,
+        description=description,
         layers=(layer,),
         env={name: value for name, value in pairs if name},
-        user=said.get("User") or None,
-        workdir=said.get("WorkingDir") or None,
+        user=facts.get("User") or None,
+        workdir=facts.get("WorkingDir") or None,
     )
 
 

@@ -41,7 +41,7 @@ class Refused(Exception):
     """The act cannot be done; the text is for whoever wrote the step."""
 
 
-# -- the place -----------------------------------------------------------------------------------------------------
+# -- the root ------------------------------------------------------------------------------------------------------
 
 
 def enter(job: Mapping[str, Any]) -> None:
@@ -51,7 +51,7 @@ def enter(job: Mapping[str, Any]) -> None:
 
 
 def mount(job: Mapping[str, Any], writable: str = "") -> None:
-    """Have the layers at their place, for this process alone."""
+    """Mount the layers, for this process alone."""
     _check(_libc.unshare(CLONE_NEWNS), "unshare")
     _check(_libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "make mounts private")
     os.chdir(job["directory"])  # names instead of paths: the kernel reads at most a page of options
@@ -170,7 +170,7 @@ def make_home(home: str, uid: int, gid: int) -> None:
 
 
 def provision(act: Act) -> str:
-    """What every sandbox expects of an image: a user who may use sudo, a place for temporary files."""
+    """What every sandbox expects of an image: a user who may use sudo, a directory for temporary files."""
     if not accounts("passwd"):
         append("/etc/passwd", "root:x:0:0:root:/root:/bin/sh", 0o644)
         append("/etc/group", "root:x:0:", 0o644)
@@ -221,7 +221,7 @@ def make_directories(path: str, owner: tuple[int, int]) -> None:
 
 
 def copy(act: Act) -> str | None:
-    """Unpack an archive beside the tree, then put what the step names at its place, as Docker's COPY does."""
+    """Unpack an archive beside the tree, then move what the step names to its target, as Docker's COPY does."""
     staging = f"/{STAGING}"
     os.mkdir(staging, 0o700)
     try:

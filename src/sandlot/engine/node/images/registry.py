@@ -164,11 +164,11 @@ class Registries:
         layers = [_digest_of(each) for each in manifest.get("layers", [])]
         name = importing.layer_name(config_digest, layers)
         if self._layers.has(name):
-            told = f"{reference}: already here ({digest[:19]})"
+            description = f"{reference}: already here ({digest[:19]})"
         else:
             await self._fetch(visit, repository, name, layers, output)
-            told = f"{reference}: pulled from its registry ({digest[:19]}, {len(layers)} layers)"
-        return importing.as_image(told, name, config)
+            description = f"{reference}: pulled from its registry ({digest[:19]}, {len(layers)} layers)"
+        return importing.as_image(description, name, config)
 
     async def _fetch(self, visit: _Visit, repository: str, name: str, layers: Sequence[str], output: Output) -> None:
         left = self._most_bytes

@@ -24,14 +24,15 @@ class ImageSources:
     async def find(self, ref: str, login: RegistryLogin | AmazonLogin | None, output: Output) -> Image:
         if ref.startswith(TEMPLATE_PREFIX):
             name = ref.removeprefix(TEMPLATE_PREFIX)
-            return Image(told=f"building on the template {name!r}", template=name)
+            return Image(description=f"building on the template {name!r}", template=name)
         if ref.startswith(PREFIX):
             return self._imported.find(ref)
         reference = parse_image(ref)
         entry = self._catalogue.find(reference)
         if entry is not None and self._use != "never" and (entry.own or self._use == "first"):
             return Image(
-                told=f"{ref}: using the stock template {entry.template!r} of this server", template=entry.template
+                description=f"{ref}: using the stock template {entry.template!r} of this server",
+                template=entry.template,
             )
         try:
             return await self._registries.pull(reference, login, output)
@@ -39,8 +40,8 @@ class ImageSources:
             if entry is None or self._use == "never" or login is not None:
                 raise StepFailed(f"image {ref!r} could not be pulled: {error}") from error
             output(f"{ref}: {error}", "warn")
-            told = (
+            description = (
                 f"{ref}: no registry can be reached from here, so the stock template {entry.template!r} of the local "
                 "catalogue is used in its place"
             )
-            return Image(told=told, template=entry.template)
+            return Image(description=description, template=entry.template)

@@ -1,4 +1,4 @@
-"""What steps of builds gave, by key: which layer holds a step's changes. The cache of every build on the machine."""
+"""The step cache: which layer holds the changes of a step, by key. All builds on the host share it."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class StepCache:
-    """A small file per key. A key whose layer is gone has no outcome; a later outcome takes the place of an earlier."""
+    """A small file per key. A key whose layer is gone has no result; a later result replaces an earlier one."""
 
     def __init__(self, directory: Path, layers: Layers) -> None:
         self._directory, self._layers = directory, layers
 
-    def recall(self, key: str) -> LayerResult | None:
+    def get(self, key: str) -> LayerResult | None:
         try:
             found = json.loads(self._path(key).read_text())
-            placed = LayerResult(layer=found["layer"], home=found["home"])
-            self._path(key).touch()  # what was used lately is not pruned
+            result = LayerResult(layer=found["layer"], home=found["home"])
+            self._path(key).touch()  # what was used recently is not pruned
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return placed if placed.layer is None or self._layers.has(placed.layer) else None
+        return result if result.layer is None or self._layers.has(result.layer) else None
 
-    def remember(self, key: str, placed: LayerResult) -> None:
+    def put(self, key: str, result: LayerResult) -> None:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-        draft.write_text(json.dumps({"layer": placed.layer, "home": placed.home}))
+        draft.write_text(json.dumps({"layer": result.layer, "home": result.home}))
         draft.rename(path)
 
-    def recent(self, within_s: float) -> set[str]:
-        """Layers of steps that a build used lately."""
+    def recent_layers(self, within_s: float) -> set[str]:
+        """Layers of steps that a build used in this time."""
         after = time.time() - within_s
         paths = [path for path in self._directory.glob("??/*") if _KEY.fullmatch(path.name)]
         return {json.loads(path.read_text())["layer"] or "" for path in paths if path.stat().st_mtime > after}

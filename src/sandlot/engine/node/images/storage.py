@@ -14,9 +14,8 @@ from sandlot.engine.node.images.imported_images import ImportedImages
 from sandlot.engine.node.images.layers import Layers
 from sandlot.engine.node.images.step_cache import StepCache
 
-RECENT_S = 3600  # a build may still be on its way to a template with it
-
-ABANDONED_S = 86400  # nothing that is being made takes longer
+RECENT_S = 3600  # a build that is not finished may use it
+ABANDONED_S = 86400  # no layer takes longer to write
 
 
 class LayerStorage:
@@ -26,7 +25,7 @@ class LayerStorage:
         self, *, cache_dir: Path, layers: Layers, imported: ImportedImages, instance: str, data_dir: Path
     ) -> None:
         self._layers, self._imported = layers, imported
-        self._outcomes = StepCache(cache_dir / "steps", layers)
+        self._step_cache = StepCache(cache_dir / "steps", layers)
         self._claims = cache_dir / "claims"
         self._instance, self._data_dir = instance, data_dir
 
@@ -42,15 +41,15 @@ class LayerStorage:
     async def prune(self, used: Collection[str]) -> Mapping[str, int]:
         """Remove layers that no instance needs; their sizes."""
         self.claim(used)
-        kept = {*used, *self._claimed(), *self._imported.layers(), *self._outcomes.recent(RECENT_S)}
+        kept = {*used, *self._claimed(), *self._imported.layers(), *self._step_cache.recent_layers(RECENT_S)}
         before = time.time() - RECENT_S
-        doomed = [
+        unused = [
             name for name in self._layers.names() if name not in kept and _changed(self._layers.path(name)) < before
         ]
-        sizes = await self.sizes(doomed)
-        for name in doomed:
+        sizes = await self.sizes(unused)
+        for name in unused:
             await self._layers.remove(name)
-        await asyncio.to_thread(self._outcomes.forget_missing)
+        await asyncio.to_thread(self._step_cache.forget_missing)
         return sizes
 
     def sweep(self) -> int:
@@ -60,9 +59,9 @@ class LayerStorage:
     def _claimed(self) -> set[str]:
         found: set[str] = set()
         for path in self._claims.glob("[!.]*.json"):
-            said = json.loads(path.read_text())
-            if Path(said["data_dir"]).is_dir():
-                found.update(said["layers"])
+            claim = json.loads(path.read_text())
+            if Path(claim["data_dir"]).is_dir():
+                found.update(claim["layers"])
             else:
                 path.unlink(missing_ok=True)
         return found

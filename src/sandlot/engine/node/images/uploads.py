@@ -1,4 +1,4 @@
-"""Archives that callers send ahead of a build, kept on disk by team and by the caller's own hash."""
+"""Archives that callers upload before a build, kept on disk by team and by the caller's own hash."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from sandlot.engine.core.errors import InvalidRequest, NoCapacity, NotFound
 
-KEEP_S = 7 * 86400  # an archive that no build asked for in a week is sent again when it is needed
-KEEP_BYTES = 20 << 30  # beyond this, those that were asked for longest ago go first
-IN_USE_S = 2 * 3600  # somebody was told that it is here, and may be about to build with it
+KEEP_S = 7 * 86400  # an archive that no build used in a week is uploaded again when it is needed
+KEEP_BYTES = 20 << 30  # beyond this, the least recently used are deleted first
+IN_USE_S = 2 * 3600  # a caller was answered that it exists, and may be about to build with it
 FREE_BYTES = 1 << 30  # what an upload must leave on the disk
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TEAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -42,7 +42,7 @@ class DiskUploads:
 
     def digest(self, team_id: str, files_hash: str) -> str:
         try:
-            os.utime(self.path(team_id, files_hash))  # it is needed: not the one to go
+            os.utime(self.path(team_id, files_hash))  # counts as used
             return self._digest_file(team_id, files_hash).read_text()
         except OSError as error:
             raise NotFound(
@@ -77,7 +77,7 @@ class DiskUploads:
             raise NoCapacity("the disk of this server is nearly full; free some of it, then upload again")
 
     def purge(self, *, keep_s: float = KEEP_S, keep_bytes: int = KEEP_BYTES) -> int:
-        """Delete what no build asked for in a long time, what is too much, and what was never finished; how many."""
+        """Delete what no build used for long, what exceeds the limit, and unfinished uploads; how many."""
         now, gone = time.time(), 0
         paths = [path for path in self._directory.glob("*/*") if not path.name.endswith(".digest")]
         found = [(path, path.stat()) for path in paths if path.exists()]

@@ -1,1 +1,1 @@
-"""Places on the network: namespaces, rules and relays that let a machine out, let the edge in, and nothing else."""
+"""Network slots: namespaces, rules and relays that let a machine out, let the node proxy in, and nothing else."""

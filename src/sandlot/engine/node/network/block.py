@@ -22,7 +22,7 @@ _FENCE_METRIC = 2130213
 async def take(data_dir: Path, instance: str, pool: IPv4Network, *, keep: bool) -> IPv4Network:
     """This instance's block. A remembered one that now collides is replaced, unless slots in it are in use (`keep`).
 
-    The whole block is fenced: an address without a slot leads nowhere. Without that, what the edge sends to a
+    The whole block is fenced: an address without a slot leads nowhere. Without that, what the node proxy sends to a
     sandbox that has just ended would follow the host's default route to strangers.
     """
     async with _registry_locked():

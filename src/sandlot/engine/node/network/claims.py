@@ -27,10 +27,10 @@ class Claims:
                         found[int(path.name)] = path.read_text().strip()
         return found
 
-    def add(self, index: int, sandbox_id: str) -> bool:
+    def add(self, index: int, machine_id: str) -> bool:
         """Claim a slot; False if it is taken. The claim appears with its content or not at all."""
         part = self._directory / f".{index}.{os.getpid()}"
-        part.write_text(sandbox_id + "\n")
+        part.write_text(machine_id + "\n")
         try:
             os.link(part, self._directory / str(index))
         except FileExistsError:

@@ -100,34 +100,34 @@ class Slots:
         await kernel.forget_foreign_firewalls(self._instance)
         await block.give_back(self._data_dir, self._instance)
 
-    async def acquire(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
-        if sandbox_id in self._held or sandbox_id in self._claims.read().values():
-            raise Conflict(f"sandbox {sandbox_id} has a network slot already; release it first")
+    async def acquire(self, machine_id: str, policy: NetworkPolicy) -> Slot:
+        if machine_id in self._held or machine_id in self._claims.read().values():
+            raise Conflict(f"sandbox {machine_id} has a network slot already; release it first")
         place, relay = await self._fresh()
         held = _Held(place, relay, _OPEN)
         try:
-            if sandbox_id in self._held or not self._claims.add(place.index, sandbox_id):
+            if machine_id in self._held or not self._claims.add(place.index, machine_id):
                 raise Unavailable(
                     f"network slot {place.index} is claimed by somebody else; restart the server to repair"
                 )
-            self._held[sandbox_id] = held
+            self._held[machine_id] = held
             await self._enforce(held, policy)
         except BaseException:
-            if self._held.get(sandbox_id) is held:
-                del self._held[sandbox_id]
+            if self._held.get(machine_id) is held:
+                del self._held[machine_id]
             await asyncio.shield(self._discard(place, relay))
             raise
         finally:
             self._refill()
         return place.slot()
 
-    async def adopt(self, sandbox_id: str, policy: NetworkPolicy) -> Slot:
-        if sandbox_id in self._held:
-            await self.apply(sandbox_id, policy)
-            return self._held[sandbox_id].place.slot()
-        index = self._claimed_index(sandbox_id)
+    async def adopt(self, machine_id: str, policy: NetworkPolicy) -> Slot:
+        if machine_id in self._held:
+            await self.apply(machine_id, policy)
+            return self._held[machine_id].place.slot()
+        index = self._claimed_index(machine_id)
         if index is None or not self._is_whole(index):
-            raise NotFound(f"sandbox {sandbox_id} has no network slot on this host")
+            raise NotFound(f"sandbox {machine_id} has no network slot on this host")
         place = self._place(index)
         held = _Held(place, await Relay.listen(place, self._common), _OPEN)
         try:
@@ -135,26 +135,26 @@ class Slots:
         except BaseException:
             await held.relay.close()
             raise
-        self._held[sandbox_id] = held
+        self._held[machine_id] = held
         return place.slot()
 
-    async def apply(self, sandbox_id: str, policy: NetworkPolicy) -> None:
-        held = self._held.get(sandbox_id)
+    async def apply(self, machine_id: str, policy: NetworkPolicy) -> None:
+        held = self._held.get(machine_id)
         if held is None:
-            raise NotFound(f"sandbox {sandbox_id} has no network slot on this host")
+            raise NotFound(f"sandbox {machine_id} has no network slot on this host")
         await self._enforce(held, policy)
 
-    async def release(self, sandbox_id: str) -> None:
-        held = self._held.pop(sandbox_id, None)
-        index = held.place.index if held else self._claimed_index(sandbox_id)
+    async def release(self, machine_id: str) -> None:
+        held = self._held.pop(machine_id, None)
+        index = held.place.index if held else self._claimed_index(machine_id)
         if index is not None:
             await asyncio.shield(self._discard(self._place(index), held.relay if held else None))
             self._refill()
 
     async def claims(self) -> Mapping[str, Slot]:
         return {
-            sandbox_id: self._place(index).slot()
-            for index, sandbox_id in self._claims.read().items()
+            machine_id: self._place(index).slot()
+            for index, machine_id in self._claims.read().items()
             if self._is_whole(index)
         }
 
@@ -247,8 +247,8 @@ class Slots:
         await kernel.remove([self._place(index) for index in sorted(kernel.found(self._instance) - kept - ours)])
         self._busy = kept | ours
 
-    def _claimed_index(self, sandbox_id: str) -> int | None:
-        return next((index for index, holder in self._claims.read().items() if holder == sandbox_id), None)
+    def _claimed_index(self, machine_id: str) -> int | None:
+        return next((index for index, holder in self._claims.read().items() if holder == machine_id), None)
 
     def _is_whole(self, index: int) -> bool:
         return kernel.is_whole(self._place(index))

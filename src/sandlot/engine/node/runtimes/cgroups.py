@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -218,3 +219,20 @@ def _event(path: Path, key: str) -> int:
         return _table(path).get(key, 0)
     except (OSError, ValueError):
         return 0
+
+
+class CpuMeter:
+    """The share of its CPUs that a group used between two looks."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, tuple[float, int]] = {}  # path -> when the counter was last read, and what it said
+
+    def look(self, group: Cgroup, cpu_count: int = 1) -> tuple[float, Sample]:
+        sample, now = group.sample(), time.monotonic()
+        then, cpu_ns = self._looks.get(group.path, (now, sample.cpu_ns))
+        self._looks[group.path] = (now, sample.cpu_ns)
+        elapsed_ns = (now - then) * 1e9 * cpu_count
+        return (min(100.0, 100 * (sample.cpu_ns - cpu_ns) / elapsed_ns) if elapsed_ns > 0 else 0.0), sample
+
+    def forget(self, group: Cgroup) -> None:
+        self._looks.pop(group.path, None)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,20 +17,23 @@ from sandlot.engine.core.errors import EngineError, MachineFailed, NotFound, Una
 from sandlot.engine.core.model import Instance, Isolation, MachineSpec
 from sandlot.engine.node import processes
 from sandlot.engine.node.runtimes import disks, idmap, oci, rootfs, seccomp
-from sandlot.engine.node.runtimes.driver import OciDriver, Record
+from sandlot.engine.node.runtimes.driver import OciDriver, run_program
 from sandlot.engine.node.runtimes.idmap import IdRange, UserNamespaces
+from sandlot.engine.node.runtimes.records import Record
 from sandlot.spans import span
 
 PROGRAMS = ("crun", "runc")  # the first one found; crun starts in half the time
 IMAGE = "disk.img"
 CHECK_DISK_MB = 16
 AHEAD = 8  # user namespaces that are made before they are needed
+CLONE_NEWUTS = 0x04000000
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Container(OciDriver):
     name = "container"
     isolation = Isolation.NAMESPACES
-    captures_memory = False  # memory is kept by standing still (`freeze`), for as long as the host is up
+    captures_memory = False  # memory is kept by freezing, for as long as the host is up
 
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
         super().__init__(data_dir, instance, program=program)
@@ -84,7 +89,7 @@ class Container(OciDriver):
             await disks.released(str(place / IMAGE))  # by the machine that had it before the pause
             await disks.take_over(spec.checkpoint / IMAGE, place / IMAGE, in_place=spec.owns_checkpoint)
         layers = (*spec.layers, place / "names")
-        stage = self._stage.make(spec.sandbox_id)
+        stage = self._stage.make(spec.machine_id)
         with span("mounts"):
             root = await processes.to_the_end(
                 asyncio.to_thread(rootfs.mount_writable, stage, layers, place / IMAGE, ids, userns)
@@ -93,13 +98,13 @@ class Container(OciDriver):
         idmap.show_mapped(spec.guest, guest, userns, readonly=True)
         (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
         with span("crun"):
-            await self._run(
+            await run_program(
                 self._find(), "--root", str(self._root), "--log", str(place / "log"),
-                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+                "run", "--detach", "--bundle", str(place), "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
         self._get_ahead(spec.slot.index)
-        self._clear_stage(
-            spec.sandbox_id
+        self._stage_cleaner.begin(
+            spec.machine_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 
     def _get_ahead(self, index: int) -> None:
@@ -114,14 +119,26 @@ class Container(OciDriver):
             await asyncio.gather(self._ahead, return_exceptions=True)
         await super().close()
 
+    async def rename(self, instance: Instance, hostname: str) -> None:
+        """From outside: inside, nobody has the right to."""
+        pidfd = self._main_process(instance.machine_id)
+        if pidfd is None:
+            raise NotFound(f"sandbox {hostname} has no machine that runs")
+        try:
+            await asyncio.to_thread(_set_hostname, pidfd, hostname)
+        except OSError as error:
+            raise MachineFailed(f"the host name of sandbox {hostname} could not be set: {error.strerror}") from error
+        finally:
+            os.close(pidfd)
+
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
-        """The files, as they are at one moment: the machine stands still while its disk is copied, and longer if it did before."""
-        record = self._record_of(instance.sandbox_id)
-        stands_still = self._cgroup(instance.sandbox_id).is_frozen()
+        """The files, as they are at one moment: the machine is frozen while its disk is copied, and longer if it was before."""
+        record = self._records.get(instance.machine_id)
+        was_frozen = self._cgroup(instance.machine_id).is_frozen()
         await self.freeze(instance)
         try:
             into.mkdir(parents=True)
-            await asyncio.to_thread(self._flush, instance.sandbox_id)
+            await asyncio.to_thread(self._flush, instance.machine_id)
             if final:
                 os.link(record.place / IMAGE, into / IMAGE)
             else:
@@ -130,32 +147,32 @@ class Container(OciDriver):
             shutil.rmtree(into, ignore_errors=True)
             if isinstance(error, OSError):
                 raise MachineFailed(
-                    f"the files of sandbox {instance.sandbox_id} could not be written: {error.strerror}; it goes on running"
+                    f"the files of sandbox {instance.machine_id} could not be written: {error.strerror}; it goes on running"
                 ) from error
             raise
         finally:
-            if not stands_still:
+            if not was_frozen:
                 await processes.to_the_end(self.thaw(instance))
 
     @contextlib.asynccontextmanager
-    async def written(self, state: Path, sandbox_id: str) -> AsyncIterator[Path]:
+    async def written(self, state: Path, machine_id: str) -> AsyncIterator[Path]:
         name = f"written-{secrets.token_hex(4)}"
         place = self._stage.make(name)
         try:
-            await disks.released(str(Path(sandbox_id) / "runtime" / IMAGE))
+            await disks.released(str(Path(machine_id) / "runtime" / IMAGE))
             disk = rootfs.directory(place / "disk")
             disks.mount(state / IMAGE, disk)
             yield disk / disks.UPPER
         finally:
             self._stage.clear(name)
 
-    def _flush(self, sandbox_id: str) -> None:
+    def _flush(self, machine_id: str) -> None:
         """Have the kernel write the machine's disk out. The way in is the main process's root, opened as a directory only."""
-        pidfd = self._main_process(sandbox_id)
+        pidfd = self._main_process(machine_id)
         if pidfd is None:
-            raise NotFound(f"sandbox {sandbox_id} has no machine on this host")
+            raise NotFound(f"sandbox {machine_id} has no machine on this host")
         try:
-            pid = int(self._pid_file(sandbox_id).read_text())
+            pid = int(self._records.pid_file(machine_id).read_text())
             root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
             try:
                 disks.flush(root)
@@ -166,13 +183,13 @@ class Container(OciDriver):
 
     def _config(self, spec: MachineSpec, root: Path, guest: Path, ids: IdRange) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=spec.resources.pids)
-        config = oci.config(spec, root, guest, f"{self._parent}/{spec.sandbox_id}", limits)
+        config = oci.config(spec, root, guest, f"{self._parent}/{spec.machine_id}", limits)
         oci.harden(config, ids, seccomp.profile())
         oci.say_boot_id(config, spec, spec.directory / "runtime")
         return config
 
-    def _forget(self, sandbox_id: str) -> None:
-        state = self._root / sandbox_id
+    def _forget(self, machine_id: str) -> None:
+        state = self._root / machine_id
         if state.is_dir():
             shutil.rmtree(state)
 
@@ -181,11 +198,11 @@ class Container(OciDriver):
 
     def _disk_used(self, record: Record) -> int:
         """The machine's file system knows, too, what the kernel has not written to the image yet."""
-        on_disk, pidfd = super()._disk_used(record), self._main_process(record.sandbox_id)
+        on_disk, pidfd = super()._disk_used(record), self._main_process(record.machine_id)
         if pidfd is None:
             return on_disk
         try:
-            pid = int(self._pid_file(record.sandbox_id).read_text())
+            pid = int(self._records.pid_file(record.machine_id).read_text())
             seen = os.statvfs(f"/proc/{pid}/root")
         finally:
             os.close(pidfd)
@@ -193,3 +210,21 @@ class Container(OciDriver):
 
     def _disk_file(self, record: Record) -> Path:
         return record.place / IMAGE
+
+
+def _set_hostname(pidfd: int, hostname: str) -> None:
+    """Enter the machine's UTS namespace with this thread, and leave it again."""
+    own = os.open("/proc/thread-self/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _enter_uts(pidfd)
+        try:
+            socket.sethostname(hostname)
+        finally:
+            _enter_uts(own)
+    finally:
+        os.close(own)
+
+
+def _enter_uts(fd: int) -> None:
+    if _libc.setns(fd, CLONE_NEWUTS) != 0:
+        raise OSError(ctypes.get_errno(), "cannot enter the UTS namespace")

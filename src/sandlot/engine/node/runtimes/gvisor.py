@@ -22,8 +22,9 @@ from sandlot.engine.core.errors import MachineFailed, Unavailable
 from sandlot.engine.core.model import Instance, Isolation, MachineSpec, Slot
 from sandlot.engine.node import processes
 from sandlot.engine.node.runtimes import disks, oci, rootfs
-from sandlot.engine.node.runtimes.driver import OciDriver, Record
+from sandlot.engine.node.runtimes.driver import OciDriver, run_program
 from sandlot.engine.node.runtimes.programs import Programs
+from sandlot.engine.node.runtimes.records import Record
 from sandlot.spans import span
 
 IMAGE = "disk.img"
@@ -89,23 +90,23 @@ class GVisor(OciDriver):
             begin = ("restore", "--image-path", str(spec.checkpoint / MEMORY))
         with span("disk"):
             await disks.make(place / IMAGE, spec.resources.disk_mb, self._cache)
-        stage = self._stage.make(spec.sandbox_id)
+        stage = self._stage.make(spec.machine_id)
         with span("mounts"):
             root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, place, stage))
         (place / "config.json").write_text(json.dumps(self._config(spec, root, guest, place)))
         with span("address"):
             await address(spec.slot)
         with span("runsc"):
-            await self._run(
-                *self._command(self._record_of(spec.sandbox_id), store), *begin, "--detach", "--bundle", str(place),
-                "--pid-file", str(self._pid_file(spec.sandbox_id)), spec.sandbox_id,
+            await run_program(
+                *self._command(self._records.get(spec.machine_id), store), *begin, "--detach", "--bundle", str(place),
+                "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
-        self._clear_stage(spec.sandbox_id)  # the machine's processes hold their own copies
+        self._stage_cleaner.begin(spec.machine_id)  # the machine's processes hold their own copies
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """Memory and files in one image: what the guest changed is part of runsc's own state."""
-        record = self._record_of(instance.sandbox_id)
-        store = self._stage.place(instance.sandbox_id) / "disk" / disks.UPPER
+        record = self._records.get(instance.machine_id)
+        store = self._stage.place(instance.machine_id) / "disk" / disks.UPPER
         try:
             (into / MEMORY).mkdir(parents=True)
             rootfs.copy_names(record.place / "names", into / "names")
@@ -117,16 +118,16 @@ class GVisor(OciDriver):
                     "--compression=none",
                     "--image-path",
                     str(into / MEMORY),
-                    instance.sandbox_id,
+                    instance.machine_id,
                     timeout_s=CAPTURE_TIMEOUT_S,
                 )
             )
         except BaseException as error:
             shutil.rmtree(into, ignore_errors=True)
             if isinstance(error, processes.CommandFailed | OSError):
-                log.warning("could not capture sandbox %s: %s", instance.sandbox_id, error)
+                log.warning("could not capture sandbox %s: %s", instance.machine_id, error)
                 raise MachineFailed(
-                    f"the state of sandbox {instance.sandbox_id} could not be written: {_reason(error)}; it goes on running"
+                    f"the state of sandbox {instance.machine_id} could not be written: {_reason(error)}; it goes on running"
                 ) from error
             raise
 
@@ -147,7 +148,7 @@ class GVisor(OciDriver):
 
     def _config(self, spec: MachineSpec, root: Path, guest: Path, place: Path) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
-        cgroup = f"{self._parent}/{spec.sandbox_id}"
+        cgroup = f"{self._parent}/{spec.machine_id}"
         config = oci.config(spec, root, guest, cgroup, limits)
         oci.say_boot_id(config, spec, place)
         # The daemon gives a machine that began with another's memory its own host name. What it starts cannot: a program's
@@ -156,15 +157,15 @@ class GVisor(OciDriver):
         config["process"]["capabilities"] |= dict.fromkeys(("effective", "permitted"), held)
         return config
 
-    async def _terminate(self, sandbox_id: str, pidfd: int) -> None:
-        command = (self._runsc, "--root", str(self._root), "kill", sandbox_id, "TERM")
+    async def _terminate(self, machine_id: str, pidfd: int) -> None:
+        command = (self._runsc, "--root", str(self._root), "kill", machine_id, "TERM")
         await processes.run(*command, stdio=subprocess.DEVNULL, timeout_s=10, check=False)
 
-    def _forget(self, sandbox_id: str) -> None:
-        for path in self._root.glob(f"{sandbox_id}_sandbox:*"):
+    def _forget(self, machine_id: str) -> None:
+        for path in self._root.glob(f"{machine_id}_sandbox:*"):
             path.unlink(missing_ok=True)
         for directory in (self._root, Path("/run"), Path("/tmp")):  # where runsc puts its control socket
-            (directory / f"runsc-{sandbox_id}.sock").unlink(missing_ok=True)
+            (directory / f"runsc-{machine_id}.sock").unlink(missing_ok=True)
 
     def _known(self) -> set[str]:
         return {path.name.partition("_sandbox:")[0] for path in self._root.glob("*_sandbox:*")}

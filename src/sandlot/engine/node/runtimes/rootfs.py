@@ -62,10 +62,10 @@ def check_layers(spec: MachineSpec) -> None:
     for layer in spec.layers:
         if not layer.is_dir():
             raise MachineFailed(
-                f"sandbox {spec.sandbox_id} needs the layer {layer.name!r}, which is not on this host; rebuild its template"
+                f"sandbox {spec.machine_id} needs the layer {layer.name!r}, which is not on this host; rebuild its template"
             )
     if not spec.layers:
-        raise MachineFailed(f"sandbox {spec.sandbox_id} has no layers to start from; rebuild its template")
+        raise MachineFailed(f"sandbox {spec.machine_id} has no layers to start from; rebuild its template")
 
 
 class Stage:
@@ -78,13 +78,13 @@ class Stage:
     def __init__(self, instance: str) -> None:
         self._top = Path("/run") / f"sandlot-{instance}"
 
-    def place(self, sandbox_id: str) -> Path:
-        return self._top / sandbox_id
+    def place(self, machine_id: str) -> Path:
+        return self._top / machine_id
 
-    def make(self, sandbox_id: str) -> Path:
+    def make(self, machine_id: str) -> Path:
         if not os.path.ismount(self._top):  # another driver of this process may have been first
             self._set_up()
-        place = self.place(sandbox_id)
+        place = self.place(machine_id)
         place.mkdir(mode=0o711)
         return place
 
@@ -105,12 +105,12 @@ class Stage:
         with contextlib.suppress(OSError):
             self._top.rmdir()
 
-    def clear(self, sandbox_id: str) -> None:
+    def clear(self, machine_id: str) -> None:
         """Take away whatever is mounted for a machine in this process's view; nothing there is fine.
 
         Another driver of this process may be at the same work: what it has just taken away is gone, too.
         """
-        place = self.place(sandbox_id)
+        place = self.place(machine_id)
         with contextlib.suppress(FileNotFoundError):
             for path in sorted(place.iterdir()):
                 while os.path.ismount(path):

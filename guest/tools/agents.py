@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastmcp.exceptions import ToolError
@@ -17,6 +19,7 @@ from tools import processes
 from tools.texts import cut, plain
 from tools.workspace import Workspace, telling
 
+MODEL = "{model}"  # where the model's flag goes among the arguments
 MOST_TIMEOUT_S = 7200
 MOST_PROMPT = 1 << 20
 MOST_OUTPUT = 4 << 20  # characters; an answer in JSON is of use only as a whole
@@ -24,14 +27,18 @@ MOST_OUTPUT = 4 << 20  # characters; an answer in JSON is of use only as a whole
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """How to start one without questions, with the prompt on its standard input."""
+    """How to start one without questions, with the prompt on its standard input; from its description in `agents/`."""
 
     tool: str
     program: str
     title: str
-    arguments: Sequence[str]
-    model: str
+    arguments: tuple[str, ...]
+    model_flag: str
     read: Callable[[str], dict[str, Any]]
+
+    def command(self, program: str, model: str | None) -> list[str]:
+        flags = [self.model_flag, model] if model is not None else []
+        return [program, *(word for one in self.arguments for word in (flags if one == MODEL else [one]))]
 
 
 def _text(output: str) -> dict[str, Any]:
@@ -54,42 +61,33 @@ def _gemini(output: str) -> dict[str, Any]:
         return _text(output)
 
 
-# What agents want to hear before they work without questions: Claude Code as root, Gemini in any directory.
-SURROUNDINGS = {
-    "IS_SANDBOX": "1",
-    "GEMINI_CLI_TRUST_WORKSPACE": "true",
-    "DISABLE_AUTOUPDATER": "1",
-    "TERM": "dumb",
-}
-# The sandbox is the boundary, so each may do what it likes in it.
-AGENTS = (
-    Agent(
-        "claude_code",
-        "claude",
-        "Claude Code",
-        ("-p", "--output-format", "json", "--dangerously-skip-permissions"),
-        "--model",
-        _claude,
-    ),
-    Agent(
-        "codex",
-        "codex",
-        "Codex",
-        ("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-"),
-        "--model",
-        _text,
-    ),
-    Agent("gemini", "gemini", "Gemini CLI", ("--yolo", "--output-format", "json"), "--model", _gemini),
-    Agent("opencode", "opencode", "OpenCode", ("run",), "--model", _text),
-)
+READERS = {"text": _text, "claude-json": _claude, "gemini-json": _gemini}
+
+
+def descriptions() -> Path:
+    """Beside the tools in a template; at the top of the repository in a checkout."""
+    installed = Path(__file__).resolve().parents[1] / "agents"
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "agents"
+
+
+def load(directory: Path) -> tuple[tuple[Agent, ...], dict[str, str]]:
+    """The agents, and the variables that they want: the sandbox is the boundary, so each may do what it likes in it."""
+    agents, environment = [], {"TERM": "dumb"}
+    for path in sorted(directory.glob("*.toml")):
+        told = tomllib.loads(path.read_text())
+        arguments, read = tuple(told["answer"]["arguments"]), READERS[told["answer"]["output"]]
+        agents.append(Agent(told["tool"], told["program"], told["title"], arguments, told["model"]["flag"], read))
+        environment.update(told.get("environment", {}))
+    return tuple(agents), environment
 
 
 class Agents(Provider):
     """Looks again at every list: an agent that is installed later is a tool from then on."""
 
-    def __init__(self, workspace: Workspace, agents: Sequence[Agent] = AGENTS) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         super().__init__()
         self._workspace = workspace
+        agents, self._surroundings = load(descriptions())
         self._tools = {agent: self._tool(agent) for agent in agents}
 
     async def _list_tools(self) -> Sequence[Tool]:
@@ -114,15 +112,13 @@ class Agents(Provider):
         self, agent: Agent, prompt: str, cwd: str | None, model: str | None, timeout: float
     ) -> dict[str, Any]:
         where = self._workspace.directory(cwd)
-        env = {**self._workspace.environment(), **SURROUNDINGS}
+        env = {**self._workspace.environment(), **self._surroundings}
         program = shutil.which(agent.program, path=env.get("PATH"))
         if program is None:
             raise ToolError(f"{agent.title} is not installed in this sandbox")
         if model is not None and (not model or model.startswith("-")):
             raise ToolError(f"{model!r} is not the name of a model")
-        command = [program, *agent.arguments]
-        if model is not None:
-            command[2:2] = [agent.model, model]
+        command = agent.command(program, model)
         with telling(f"start {agent.title} in", where):
             ended = await processes.run(
                 command, cwd=where, env=env, timeout_s=timeout, stdin=prompt.encode(), most=MOST_OUTPUT

@@ -1,28 +1,25 @@
-"""How each agent's command line is pointed at a model of ours, run without a person, and what its tools are called."""
+"""Each agent as `agents/` describes it, pointed at a model of ours; and what only tests know: what its tools are called."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.models.script import Script, script
+
+from sandlot.platform.agents.descriptions import load_agents
 
 # Nothing that an agent finds in the environment of whoever runs the tests may lead it to a real model.
 HIDDEN = (
     "ANTHROPIC_", "CLAUDE", "OPENAI_", "CODEX_", "GEMINI_", "GOOGLE_", "OPENCODE_", "AWS_", "AZURE_", "E2B_", "SANDLOT_", "XDG_",
 )  # fmt: skip
+DESCRIBED = load_agents()
+NAMES = tuple(DESCRIBED)
 QUIET = {
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "DISABLE_AUTOUPDATER": "1",
-    "DISABLE_TELEMETRY": "1",
-    "DISABLE_ERROR_REPORTING": "1",
-    "OPENCODE_DISABLE_AUTOUPDATE": "1",
-    "OPENCODE_DISABLE_MODELS_FETCH": "1",
-    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    **{name: value for agent in DESCRIBED.values() for name, value in agent.offline.items()},
     "DO_NOT_TRACK": "1",
     "NO_PROXY": "*",
 }
@@ -38,7 +35,7 @@ FILE = "greeting.txt"
 BEFORE, AFTER = "hello from nobody\n", "hello from the agent\n"
 PROMPT = f"Greet in the name of the agent: change {FILE}, then show it."
 LAST_WORD = "It greets in my name now."
-NAMES = ("claude", "codex", "gemini", "opencode")
+MODEL, KEY = "scripted", "sk-scripted"
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,11 @@ def bare_environment() -> dict[str, str]:
 
 def cli(name: str, model: str, path: str, *, prompt: str = PROMPT, tools: McpServer | None = None) -> Cli:
     """The agent with a model at this address, set up to change the file at this path."""
-    made = AGENTS[name](model, path, prompt, tools)
-    return Cli(made.name, made.argv, made.edit, {**QUIET, **PATIENT, **made.environment}, made.files)
+    agent = DESCRIBED[name]
+    pointed = agent.pointed_at(model, key=KEY, model=MODEL, provider=MODEL)
+    plan = Cli(name, agent.stream_command(prompt), EDITS[name](path), pointed.environment, pointed.files)
+    made = TOOLS[name](plan, tools) if tools is not None or name == "claude" else plan
+    return replace(made, environment={**QUIET, **PATIENT, **made.environment})
 
 
 def edit_with_tools(path: str) -> Script:
@@ -92,38 +92,33 @@ def _edit(*turns: Mapping[str, Any]) -> Script:
     )
 
 
-def _claude(model: str, path: str, prompt: str, tools: McpServer | None) -> Cli:
-    servers = {"tools": {"type": "http", "url": tools.url, "headers": tools.headers}} if tools else {}
-    mcp = json.dumps({"mcpServers": servers})
-    change = {"file_path": path, "old_string": "nobody", "new_string": "the agent"}
-    return Cli(
-        name="claude",
-        argv=(
-            "claude", "-p", prompt, "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
-            "--mcp-config", mcp, "--strict-mcp-config",
-        ),
-        environment={"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "sk-scripted"},
-        edit=_edit(
-            {"tool": "Read", "input": {"file_path": path}},
-            {"tool": "Edit", "input": change},
-            {"tool": "Bash", "input": {"command": f"cat {path}", "description": "Show it"}},
-        ),
-    )  # fmt: skip
+EDITS: Mapping[str, Callable[[str], Script]] = {
+    "claude": lambda path: _edit(
+        {"tool": "Read", "input": {"file_path": path}},
+        {"tool": "Edit", "input": {"file_path": path, "old_string": "nobody", "new_string": "the agent"}},
+        {"tool": "Bash", "input": {"command": f"cat {path}", "description": "Show it"}},
+    ),
+    "codex": lambda path: _edit(
+        {"tool": "exec_command", "input": {"cmd": f"cat {path}"}},
+        {"tool": "exec_command", "input": {"cmd": f"sed -i 's/nobody/the agent/' {path}"}},
+        {"tool": "exec_command", "input": {"cmd": f"cat {path}"}},
+    ),
+    "gemini": lambda path: _edit(
+        {"tool": "read_file", "input": {"file_path": path}},
+        {
+            "tool": "replace",
+            "input": {"file_path": path, "instruction": "Greet", "old_string": "nobody", "new_string": "the agent"},
+        },
+        {"tool": "run_shell_command", "input": {"command": f"cat {path}"}},
+    ),
+    "opencode": lambda path: _edit(
+        {"tool": "read", "input": {"filePath": path}},
+        {"tool": "edit", "input": {"filePath": path, "oldString": "nobody", "newString": "the agent"}},
+        # Its shell tool now and then loses what a very short command wrote; reading does not.
+        {"tool": "read", "input": {"filePath": path}},
+    ),
+}
 
-
-CODEX = """model = "scripted"
-model_provider = "scripted"
-check_for_update_on_startup = false
-
-[model_providers.scripted]
-name = "scripted"
-base_url = "{model}/v1"
-env_key = "SCRIPTED_KEY"
-wire_api = "responses"
-
-[analytics]
-enabled = false
-"""
 CODEX_TOOLS = """
 [mcp_servers.tools]
 url = "{url}"
@@ -132,78 +127,36 @@ startup_timeout_sec = 90
 """
 
 
-def _codex(model: str, path: str, prompt: str, tools: McpServer | None) -> Cli:
-    settings = CODEX.format(model=model) + (CODEX_TOOLS.format(url=tools.url) if tools else "")
-    return Cli(
-        name="codex",
-        argv=(
-            "codex", "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt,
-        ),
-        environment={"SCRIPTED_KEY": "sk-scripted", "TOOLS_TOKEN": tools.token if tools else ""},
-        files={".codex/config.toml": settings},
-        edit=_edit(
-            {"tool": "exec_command", "input": {"cmd": f"cat {path}"}},
-            {"tool": "exec_command", "input": {"cmd": f"sed -i 's/nobody/the agent/' {path}"}},
-            {"tool": "exec_command", "input": {"cmd": f"cat {path}"}},
-        ),
-    )  # fmt: skip
+def _claude_tools(plan: Cli, tools: McpServer | None) -> Cli:
+    servers = {"tools": {"type": "http", "url": tools.url, "headers": tools.headers}} if tools else {}
+    mcp = json.dumps({"mcpServers": servers})
+    return replace(plan, argv=(*plan.argv, "--mcp-config", mcp, "--strict-mcp-config"))
 
 
-def _gemini(model: str, path: str, prompt: str, tools: McpServer | None) -> Cli:
-    servers = {"tools": {"httpUrl": tools.url, "headers": tools.headers, "trust": True}} if tools else {}
-    settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
-        "privacy": {"usageStatisticsEnabled": False},
-        "telemetry": {"enabled": False},
-        "general": {"enableAutoUpdate": False},
-        "mcpServers": servers,
-    }
-    change = {"file_path": path, "instruction": "Greet", "old_string": "nobody", "new_string": "the agent"}
-    return Cli(
-        name="gemini",
-        argv=("gemini", "-p", prompt, "--yolo", "--output-format", "stream-json"),
-        environment={"GOOGLE_GEMINI_BASE_URL": model, "GEMINI_API_KEY": "scripted"},
-        files={".gemini/settings.json": json.dumps(settings)},
-        edit=_edit(
-            {"tool": "read_file", "input": {"file_path": path}},
-            {"tool": "replace", "input": change},
-            {"tool": "run_shell_command", "input": {"command": f"cat {path}"}},
-        ),
-    )
+def _codex_tools(plan: Cli, tools: McpServer | None) -> Cli:
+    assert tools is not None
+    files = {path: text + CODEX_TOOLS.format(url=tools.url) for path, text in plan.files.items()}
+    return replace(plan, files=files, environment={**plan.environment, "TOOLS_TOKEN": tools.token})
 
 
-def _opencode(model: str, path: str, prompt: str, tools: McpServer | None) -> Cli:
-    servers = {"tools": {"type": "remote", "url": tools.url, "headers": tools.headers}} if tools else {}
-    settings = {
-        "autoupdate": False,
-        "share": "disabled",
-        "model": "scripted/scripted",
-        "permission": {"edit": "allow", "bash": "allow"},
-        "mcp": servers,
-        "provider": {
-            "scripted": {
-                "npm": "@ai-sdk/openai-compatible",
-                "options": {"baseURL": f"{model}/v1", "apiKey": "sk-scripted"},
-                "models": {"scripted": {"name": "scripted"}},
-            }
-        },
-    }
-    return Cli(
-        name="opencode",
-        argv=("opencode", "run", "--format", "json", prompt),
-        files={".config/opencode/opencode.json": json.dumps(settings)},
-        edit=_edit(
-            {"tool": "read", "input": {"filePath": path}},
-            {"tool": "edit", "input": {"filePath": path, "oldString": "nobody", "newString": "the agent"}},
-            # Its shell tool now and then loses what a very short command wrote; reading does not.
-            {"tool": "read", "input": {"filePath": path}},
-        ),
-    )
+def _gemini_tools(plan: Cli, tools: McpServer | None) -> Cli:
+    assert tools is not None
+    return _with_setting(plan, "mcpServers", {"httpUrl": tools.url, "headers": tools.headers, "trust": True})
 
 
-AGENTS: Mapping[str, Callable[[str, str, str, McpServer | None], Cli]] = {
-    "claude": _claude,
-    "codex": _codex,
-    "gemini": _gemini,
-    "opencode": _opencode,
+def _opencode_tools(plan: Cli, tools: McpServer | None) -> Cli:
+    assert tools is not None
+    return _with_setting(plan, "mcp", {"type": "remote", "url": tools.url, "headers": tools.headers})
+
+
+def _with_setting(plan: Cli, name: str, server: Mapping[str, Any]) -> Cli:
+    ((path, text),) = plan.files.items()
+    return replace(plan, files={path: json.dumps({**json.loads(text), name: {"tools": server}})})
+
+
+TOOLS: Mapping[str, Callable[[Cli, McpServer | None], Cli]] = {
+    "claude": _claude_tools,
+    "codex": _codex_tools,
+    "gemini": _gemini_tools,
+    "opencode": _opencode_tools,
 }

@@ -10,7 +10,7 @@ from tests.platform.world import Served, load_text
 
 from sandlot.platform.config.configuration import load, variables
 from sandlot.platform.core.errors import ConfigurationError
-from sandlot.platform.core.model import EventType, OnTimeout
+from sandlot.platform.core.model import TimeoutAction
 
 WHOLE = """
 default = "cloud"
@@ -49,8 +49,9 @@ on_timeout = "delete"
 name = "ci"
 url = "https://ci.example.org/hook"
 secret_env = "HOOK_SECRET"
-types = ["ready", "command.ended"]
+types = ["ready", "command.ended", "task.*"]
 """
+HOOK = "[[webhooks]]\nname='x'\nurl='http://x'\nsecret_env='K'\n"
 KEYS = {"CLOUD_KEY": "k-cloud", "OTHER_KEY": "k-other", "MODEL_KEY": "k-model", "HOOK_SECRET": "k-hook"}
 
 
@@ -64,8 +65,8 @@ def test_everything_a_file_can_say() -> None:
     assert config.default == "cloud"
     assert [config.providers[name].key for name in ("here", "cloud", "other")] == [None, "k-cloud", "k-other"]
     assert dict(config.agents["claude"].envs) == {"ANTHROPIC_API_KEY": "k-model", "MODE": "fast"}
-    assert config.limits.running == 7 and config.policy.on_timeout is OnTimeout.DELETE
-    assert config.webhooks[0].types == {EventType.READY, EventType.COMMAND_ENDED}
+    assert config.limits.running == 7 and config.policy.on_timeout is TimeoutAction.DELETE
+    assert config.webhooks[0].types == {"ready", "command.ended", "task.*"}
     shown = repr(config) + str(config)
     assert not any(secret in shown for secret in KEYS.values()), "a secret shows in its text form"
 
@@ -90,6 +91,7 @@ def test_the_variables_it_refers_to_are_known(tmp_path: Path) -> None:
         ("[agents.a]\nprovider = 'nope'", ["agents.a.provider", "nope"]),
         ("[agents.a]\nenvs = { A = { env = 'NOT_SET' } }", ["agents.a.envs.A", "NOT_SET"]),
         ("[[webhooks]]\nname='x'\nurl='http://x'", ["webhooks.x", "secret"]),
+        (f"{HOOK}types = ['Ready']", ["webhooks.0.types", "Ready", "lower-case"]),
         ("not toml at all", ["not valid TOML"]),
     ],
 )
@@ -114,8 +116,8 @@ async def test_agent_types_choose_provider_template_time_and_variables(tmp_path:
         client = served.client()
         sandbox = await client.create(user_id="ada", agent_type="claude", envs={"MODE": "slow"})
         assert (sandbox.info.provider, sandbox.info.template_id, sandbox.info.timeout) == ("other", "claude", 7200)
-        wish = next(iter(there.made.values())).wish
-        assert dict(wish.envs) == {"TEAM": "tests", "ANTHROPIC_API_KEY": "k-model", "MODE": "slow"}
+        spec = next(iter(there.made.values())).spec
+        assert dict(spec.envs) == {"TEAM": "tests", "ANTHROPIC_API_KEY": "k-model", "MODE": "slow"}
         plain = await client.create(user_id="ada", provider="here", template_id="base")
         assert plain.info.provider == "here" and len(here.made) == 1
         stored = b"".join(file.read_bytes() for file in tmp_path.glob("platform.db"))

@@ -20,7 +20,7 @@ from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import ADMIN, Served, scripted, until
 
 from sandlot.client import Client
-from sandlot.platform.core.model import EventType, Webhook
+from sandlot.platform.core.model import Webhook
 from sandlot.platform.events.webhooks import wait_after
 
 READERS = 200
@@ -49,6 +49,9 @@ async def test_filters_choose_by_user_session_sandbox_and_type(quick: Served) ->
         ({"session_id": "one", "user_id": "bob"}, {("bob", "one")}, 5),
         ({"sandbox_id": one.id}, {("ada", "one")}, 2),
         ({"types": ["command.started", "command.ended"]}, {("bob", "one")}, 2),
+        ({"types": ["command.*"]}, {("bob", "one")}, 3),
+        ({"subject": f"sandbox:{one.id}"}, {("ada", "one")}, 2),
+        ({"subject": "sandbox", "user_id": "bob"}, {("bob", "one")}, 5),
     ]
     for options, expected, count in cases:
         seen = []
@@ -61,6 +64,8 @@ async def test_filters_choose_by_user_session_sandbox_and_type(quick: Served) ->
         assert set(seen) == expected, options
     async with quick.http() as http:
         assert (await http.get("/events", params={"type": "unheard-of"})).status_code == 400
+        assert (await http.get("/events", params={"subject": "Task:1"})).status_code == 400
+        assert (await http.get("/events", params={"subject": "a:b", "sandbox_id": one.id})).status_code == 400
         assert (await http.get("/events", headers={"Last-Event-ID": "x"})).status_code == 400
 
 
@@ -175,7 +180,7 @@ async def listening() -> AsyncIterator[Listener]:
 
 
 def hooked(url: str) -> Any:
-    types = frozenset({EventType.CREATED, EventType.READY, EventType.DELETED})
+    types = frozenset({"created", "ready", "deleted"})
     return scripted(webhooks=[Webhook(name="ci", url=url, secret="hush", types=types)])
 
 

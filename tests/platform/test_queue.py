@@ -1,4 +1,4 @@
-"""The queue: its order as a pure question, and fifty requests through five places."""
+"""The queue: its order as a pure question, and fifty requests at a limit of five."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import Served, by_url, scripted, until
 
 from sandlot.client import Busy, Sandbox
-from sandlot.platform.core.model import Limits, Session, Status
-from sandlot.platform.sessions.queue import line_up
+from sandlot.platform.core.model import Session, SessionLimits, SessionStatus
+from sandlot.platform.sessions.queue import queue_order
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def waiting(user: str, number: int, status: Status = Status.QUEUED) -> Session:
+def waiting(user: str, number: int, status: SessionStatus = SessionStatus.QUEUED) -> Session:
     at = NOW + timedelta(seconds=number)
     return Session(
         id=f"sbx_{number}",
@@ -35,8 +35,8 @@ def waiting(user: str, number: int, status: Status = Status.QUEUED) -> Session:
 
 
 def order(queued: list[Session], active: list[Session], **limits: int) -> list[tuple[str, int, bool]]:
-    places = line_up(queued, active, Limits(**limits))
-    return [(place.session.id, place.position, place.reason is None) for place in places]
+    positions = queue_order(queued, active, SessionLimits(**limits))
+    return [(position.session.id, position.position, position.reason is None) for position in positions]
 
 
 def test_one_user_is_served_in_the_order_of_arrival() -> None:
@@ -51,23 +51,23 @@ def test_one_user_is_served_in_the_order_of_arrival() -> None:
 def test_who_has_less_comes_first() -> None:
     queued = [waiting("greedy", 1), waiting("greedy", 2), waiting("greedy", 3), waiting("modest", 4)]
     assert [name for name, *_ in order(queued, [], running=9)] == ["sbx_1", "sbx_4", "sbx_2", "sbx_3"]
-    running = [waiting("greedy", 0, Status.RUNNING)]
+    running = [waiting("greedy", 0, SessionStatus.RUNNING)]
     assert [name for name, *_ in order(queued, running, running=9)] == ["sbx_4", "sbx_1", "sbx_2", "sbx_3"]
 
 
 def test_a_user_at_the_limit_holds_up_nobody_else() -> None:
     queued = [waiting("full", 1), waiting("other", 2)]
-    active = [waiting("full", 0, Status.RUNNING)]
+    active = [waiting("full", 0, SessionStatus.RUNNING)]
     assert order(queued, active, running=5, running_per_user=1) == [("sbx_2", 1, True), ("sbx_1", 2, False)]
 
 
 def test_the_reason_says_which_limit_it_is() -> None:
-    active = [waiting("a", 0, Status.RUNNING)]
-    full = line_up([waiting("b", 1)], active, Limits(running=1))[0]
+    active = [waiting("a", 0, SessionStatus.RUNNING)]
+    full = queue_order([waiting("b", 1)], active, SessionLimits(running=1))[0]
     assert full.reason == "all 1 sandboxes of this server are in use"
-    own = line_up([waiting("a", 1)], active, Limits(running_per_user=1))[0]
+    own = queue_order([waiting("a", 1)], active, SessionLimits(running_per_user=1))[0]
     assert own.reason == "this user has 1 of 1 sandboxes running"
-    down = line_up([waiting("a", 1)], [], Limits(), lambda name: f"{name} is down")[0]
+    down = queue_order([waiting("a", 1)], [], SessionLimits(), lambda name: f"{name} is down")[0]
     assert down.reason == "p is down"
 
 
@@ -145,7 +145,7 @@ async def test_what_waits_survives_a_restart(narrow: Served, provider: ScriptedP
     assert (await queued.status()).queue is not None
     await running[0].delete()
     await until(lambda: is_running(queued), what="its start after the restart")
-    assert [made.wish.envs["A"] for made in provider.made.values() if made.wish.envs] == ["b"]
+    assert [made.spec.envs["A"] for made in provider.made.values() if made.spec.envs] == ["b"]
 
 
 async def test_who_waits_too_long_is_told_and_gone(tmp_path: Path, provider: ScriptedProvider) -> None:

@@ -158,6 +158,12 @@ async def test_a_provider_that_says_no_is_quoted_and_leaves_nothing(http: httpx.
     assert "no-such-template" not in [sandbox["template_id"] for sandbox in listed]
 
 
+async def test_the_agents_that_can_be_started_are_listed(quick: Served) -> None:
+    async with quick.http() as http:
+        listed = (await http.get("/platform/agents")).json()["agents"]
+    assert {"id": "claude", "title": "Claude Code", "program": "claude"} in listed and len(listed) == 4
+
+
 @pytest.mark.parametrize("path", ["/sandboxes/create", "/sandboxes/run-command", "/sandboxes/status", "/events"])
 async def test_without_a_key_there_is_nothing(door: EnvdAddress, path: str) -> None:
     for headers in ({}, {"X-API-KEY": "slp_guess"}, {"Authorization": "Bearer guess"}):

@@ -14,14 +14,22 @@ from tests.platform.test_queue import is_running
 from tests.platform.world import Served, by_url, scripted, until
 
 from sandlot.client import NotFound, Sandbox, Unavailable
-from sandlot.platform.core.model import Limits, OnTimeout, Policy, ProviderSandbox, SandboxSpec, Session, Status
+from sandlot.platform.core.model import (
+    ProviderSandbox,
+    RetentionPolicy,
+    SandboxSpec,
+    Session,
+    SessionLimits,
+    SessionStatus,
+    TimeoutAction,
+)
 from sandlot.platform.sessions.reconcile import drift
-from sandlot.platform.sessions.retention import Act, due
+from sandlot.platform.sessions.retention import RetentionAction, due_action
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def session(status: Status = Status.RUNNING, **changes: object) -> Session:
+def session(status: SessionStatus = SessionStatus.RUNNING, **changes: object) -> Session:
     values: dict[str, object] = {
         "id": "sbx_1",
         "user_id": "ada",
@@ -40,24 +48,28 @@ def session(status: Status = Status.RUNNING, **changes: object) -> Session:
 @pytest.mark.parametrize(
     ("seconds", "policy", "act"),
     [
-        (9, Policy(idle_pause_s=10), None),
-        (10, Policy(idle_pause_s=10), Act.PAUSE),
-        (99, Policy(idle_pause_s=0), None),
-        (100, Policy(idle_pause_s=0), Act.PAUSE),
-        (100, Policy(idle_pause_s=0, on_timeout=OnTimeout.DELETE), Act.DELETE),
-        (50, Policy(idle_pause_s=0, max_age_s=50), Act.DELETE),
+        (9, RetentionPolicy(idle_pause_s=10), None),
+        (10, RetentionPolicy(idle_pause_s=10), RetentionAction.PAUSE),
+        (99, RetentionPolicy(idle_pause_s=0), None),
+        (100, RetentionPolicy(idle_pause_s=0), RetentionAction.PAUSE),
+        (100, RetentionPolicy(idle_pause_s=0, on_timeout=TimeoutAction.DELETE), RetentionAction.DELETE),
+        (50, RetentionPolicy(idle_pause_s=0, max_age_s=50), RetentionAction.DELETE),
     ],
 )
-def test_what_is_due_follows_from_the_policy(seconds: int, policy: Policy, act: Act | None) -> None:
-    found = due(session(), NOW + timedelta(seconds=seconds), policy, Limits())
+def test_what_is_due_follows_from_the_policy(
+    seconds: int, policy: RetentionPolicy, act: RetentionAction | None
+) -> None:
+    found = due_action(session(), NOW + timedelta(seconds=seconds), policy, SessionLimits())
     assert (found.act if found else None) is act
 
 
 def test_what_is_paused_only_gets_older() -> None:
     much_later = NOW + timedelta(days=6)
-    assert due(session(Status.PAUSED), much_later, Policy(), Limits()) is None
-    found = due(session(Status.PAUSED), much_later + timedelta(days=1), Policy(), Limits())
-    assert found is not None and found.act is Act.DELETE
+    assert due_action(session(SessionStatus.PAUSED), much_later, RetentionPolicy(), SessionLimits()) is None
+    found = due_action(
+        session(SessionStatus.PAUSED), much_later + timedelta(days=1), RetentionPolicy(), SessionLimits()
+    )
+    assert found is not None and found.act is RetentionAction.DELETE
 
 
 def test_drift_is_a_pure_comparison() -> None:
@@ -65,8 +77,8 @@ def test_drift_is_a_pure_comparison() -> None:
     assert drift([session()], [here]).strays == []
     assert drift([session()], []).missing == [session()]
     assert drift([], [here]).strays == [here]
-    assert drift([session(Status.PAUSED)], [here]).moved == [(session(Status.PAUSED), here)]
-    starting = session(Status.STARTING, provider_sandbox_id=None)
+    assert drift([session(SessionStatus.PAUSED)], [here]).moved == [(session(SessionStatus.PAUSED), here)]
+    starting = session(SessionStatus.STARTING, provider_sandbox_id=None)
     assert drift([starting], [here]).strays == []
     second = ProviderSandbox(id="i2", session="sbx_1", is_paused=False)
     assert drift([session()], [here, second]).strays == [second]
@@ -128,7 +140,7 @@ async def test_a_start_that_a_crash_interrupted_is_adopted(
         await until(lambda: bool(provider.started), what="the call of the provider")
         await served.stop()
         provider.go.set()
-        made = await provider.create(_wish(sandbox.id))
+        made = await provider.create(_spec(sandbox.id))
         provider.started.clear()
         with caplog.at_level(logging.WARNING):
             await served.start()
@@ -158,7 +170,7 @@ async def test_orphans_at_the_provider_are_removed_and_told(
     async with Served(tmp_path, scripted(), {"scripted": provider}) as served:
         sandbox = await (await served.user("ada")).create()
         await served.stop()
-        orphan = await provider.create(_wish("sbx_of_nobody"))
+        orphan = await provider.create(_spec("sbx_of_nobody"))
         with caplog.at_level(logging.WARNING):
             await served.start()
             await until(lambda: orphan not in provider.made, what="the removal")
@@ -279,5 +291,5 @@ async def test_the_default_server_dies_in_the_middle_and_finds_everything_again(
         server.down()
 
 
-def _wish(name: str) -> SandboxSpec:
+def _spec(name: str) -> SandboxSpec:
     return SandboxSpec(session=name, template=None, timeout_s=60, envs={}, metadata={})

@@ -7,25 +7,27 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.platform.fakes import ScriptedBox, ScriptedProvider
+from tests.platform.fakes import ScriptedCommands, ScriptedProvider
 from tests.platform.world import Served, scripted, until
 
 from sandlot.client import ClientError, NotFound, Sandbox
 from sandlot.platform.core.model import Scope
-from sandlot.platform.core.ports import OnOutput, Running
+from sandlot.platform.core.ports import OnOutput, RunningCommand
 
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The commands that scripted sandboxes were told to run."""
     commands: list[str] = []
-    start = ScriptedBox.start
+    start = ScriptedCommands.start
 
-    async def listening(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
+    async def listening(
+        self: ScriptedCommands, command: str, *, on_output: OnOutput, **options: object
+    ) -> RunningCommand:
         commands.append(command)
         return await start(self, command, on_output=on_output, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ScriptedBox, "start", listening)
+    monkeypatch.setattr(ScriptedCommands, "start", listening)
     return commands
 
 
@@ -53,11 +55,11 @@ async def test_nobody_gets_to_the_tools_of_somebody_else(quick: Served, heard: l
 async def test_a_sandbox_without_tools_is_told_as_such(
     quick: Served, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
+    async def start(self: ScriptedCommands, command: str, *, on_output: OnOutput, **options: object) -> RunningCommand:
         return await plain(self, "exit 127", on_output=on_output, **options)  # type: ignore[arg-type]
 
-    plain = ScriptedBox.start
-    monkeypatch.setattr(ScriptedBox, "start", start)
+    plain = ScriptedCommands.start
+    monkeypatch.setattr(ScriptedCommands, "start", start)
     sandbox = await (await quick.user("ada")).create(template_id="bare")
     with pytest.raises(ClientError, match="template 'bare' has none") as refused:
         await sandbox.tools()
@@ -69,14 +71,14 @@ async def test_a_sandbox_whose_tools_are_used_is_not_idle_even_after_a_restart(
 ) -> None:
     said, asked = {"used": "echo 0.0", "unused": "echo 5000.0", "bare": "exit 127"}, Counter[str]()
 
-    async def start(self: ScriptedBox, command: str, *, on_output: OnOutput, **options: object) -> Running:
-        name = self._made.wish.metadata["name"]
+    async def start(self: ScriptedCommands, command: str, *, on_output: OnOutput, **options: object) -> RunningCommand:
+        name = self.made.spec.metadata["name"]
         asked[name] += command.endswith(" idle")
         line = said[name] if command.endswith(" idle") else "exit 0"
         return await plain(self, line, on_output=on_output, **options)  # type: ignore[arg-type]
 
-    plain = ScriptedBox.start
-    monkeypatch.setattr(ScriptedBox, "start", start)
+    plain = ScriptedCommands.start
+    monkeypatch.setattr(ScriptedCommands, "start", start)
     async with Served(tmp_path, scripted(idle_pause_s=1), {"scripted": provider}) as served:
         ada = await served.user("ada")
         used, unused, bare = [await ada.create(session_id=name, metadata={"name": name}) for name in said]

@@ -14,7 +14,7 @@ import httpx
 
 from sandlot.client import Client
 from sandlot.platform.config.configuration import Configuration, load
-from sandlot.platform.core.model import Limits, Policy, Scope
+from sandlot.platform.core.model import RetentionPolicy, Scope, SessionLimits
 from sandlot.platform.core.ports import Provider
 from sandlot.platform.identity.keys import Access
 from sandlot.platform.store import Database, SqlKeys
@@ -57,8 +57,8 @@ def scripted(**changes: Any) -> Configuration:
 
 
 def _with(configuration: Configuration, **changes: Any) -> Configuration:
-    limits = {name: value for name, value in changes.items() if name in Limits.__dataclass_fields__}
-    policy = {name: value for name, value in changes.items() if name in Policy.__dataclass_fields__}
+    limits = {name: value for name, value in changes.items() if name in SessionLimits.__dataclass_fields__}
+    policy = {name: value for name, value in changes.items() if name in RetentionPolicy.__dataclass_fields__}
     rest = {name: value for name, value in changes.items() if name not in {*limits, *policy}}
     parts = {"limits": replace(configuration.limits, **limits), "policy": replace(configuration.policy, **policy)}
     return configuration.model_copy(update={**parts, **rest})

@@ -18,7 +18,7 @@ from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
 
 if TYPE_CHECKING:
-    from sandlot.platform.core.model import Key
+    from sandlot.platform.core.model import UserKey
     from sandlot.platform.identity.keys import Access
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ def create(
 def list_(*, as_json: Json = False) -> None:
     """List keys: enough of each to recognise it."""
 
-    async def read(access: Access) -> list[Key]:
+    async def read(access: Access) -> list[UserKey]:
         return [key for key in await access.keys() if key.revoked_at is None]
 
     found = _with_access(read)
@@ -117,7 +117,7 @@ def revoke(*, id: Annotated[str, typer.Argument(help="The key's id, as in `./san
     output.done(f"{id} is revoked")
 
 
-def _shown(key: Key) -> dict[str, Any]:
+def _shown(key: UserKey) -> dict[str, Any]:
     return {**{name: value for name, value in asdict(key).items() if name != "digest"}, "scopes": sorted(key.scopes)}
 
 

@@ -2,7 +2,7 @@
 
 from sandlot.client.client import Client, Sandbox
 from sandlot.client.errors import Busy, ClientError, NotFound, Unauthorized, Unavailable
-from sandlot.client.records import CommandOutput, CommandResult, Event, QueuePlace, SandboxInfo, Tools
+from sandlot.client.records import CommandOutput, CommandResult, Event, QueuePosition, SandboxInfo, ToolsAccess
 
 __all__ = [
     "Busy",
@@ -12,10 +12,10 @@ __all__ = [
     "CommandResult",
     "Event",
     "NotFound",
-    "QueuePlace",
+    "QueuePosition",
     "Sandbox",
     "SandboxInfo",
-    "Tools",
+    "ToolsAccess",
     "Unauthorized",
     "Unavailable",
 ]

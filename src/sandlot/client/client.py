@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from sandlot.client.errors import ClientError, Unavailable, error_of
-from sandlot.client.records import CommandOutput, CommandResult, Event, SandboxInfo, Tools
+from sandlot.client.records import CommandOutput, CommandResult, Event, SandboxInfo, ToolsAccess
 
 PATIENCE = httpx.Timeout(60.0, read=None)  # answers come when the work is done
 RETRY_S = 1.0
@@ -79,10 +79,14 @@ class Client:
         user_id: str | None = None,
         session_id: str | None = None,
         sandbox_id: str | None = None,
+        subject: str | None = None,
         types: Collection[str] = (),
     ) -> AsyncIterator[Event]:
-        """What happens, each event once, over as many connections as it takes. `after=0`: from the beginning."""
-        named = {"user_id": user_id, "session_id": session_id, "sandbox_id": sandbox_id}
+        """What happens, each event once, over as many connections as it takes. `after=0`: from the beginning.
+
+        `subject` is `kind:id` or a kind; `types` may end in `.*`.
+        """
+        named = {"user_id": user_id, "session_id": session_id, "sandbox_id": sandbox_id, "subject": subject}
         params = {name: value for name, value in named.items() if value is not None}
         if types:
             params["type"] = ",".join(types)
@@ -102,7 +106,7 @@ class Client:
             await _check(answer)
             async for line in answer.aiter_lines():
                 if line.startswith("data: "):
-                    yield Event(**json.loads(line[6:]))
+                    yield Event.of(json.loads(line[6:]))
 
     async def post(self, route: str, body: Mapping[str, Any]) -> Any:
         given = {name: value for name, value in body.items() if value is not None}
@@ -172,21 +176,27 @@ class Sandbox:
     async def expose_port(self, port: int) -> str:
         return str((await self._post("expose-port", port=port))["url"])
 
-    async def tools(self) -> Tools:
+    async def tools(self) -> ToolsAccess:
         """Where the MCP tools inside it are, and a token for them."""
         answer = await self._post("tools")
-        return Tools(url=str(answer["url"]), token=str(answer["token"]))
+        return ToolsAccess(url=str(answer["url"]), token=str(answer["token"]))
 
     async def run(
         self,
         command: str,
         *,
         background: bool = False,
+        keep_awake: bool = False,
         cwd: str | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        options = {"cwd": cwd, "envs": dict(envs or {}), "timeout": timeout, "background": background}
+        """Run a command to its end, or start it in the background.
+
+        `keep_awake`, for the background: the sandbox is not paused for idleness while the command runs.
+        """
+        modes = {"background": background, "keep_awake": keep_awake}
+        options = {"cwd": cwd, "envs": dict(envs or {}), "timeout": timeout, **modes}
         return CommandResult.of(await self._post("run-command", command=command, **options))
 
     async def run_streamed(

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePlace:
+class QueuePosition:
     position: int
     reason: str | None
 
@@ -24,7 +24,7 @@ class SandboxInfo:
     metadata: Mapping[str, str]
     timeout: int
     problem: str | None
-    queue: QueuePlace | None
+    queue: QueuePosition | None
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> SandboxInfo:
@@ -33,12 +33,12 @@ class SandboxInfo:
         return cls(
             **{name: answer.get(name) for name in plain},  # type: ignore[arg-type]
             metadata=dict(answer.get("metadata") or {}),
-            queue=QueuePlace(queue["position"], queue.get("reason")) if queue else None,
+            queue=QueuePosition(queue["position"], queue.get("reason")) if queue else None,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class ToolsAccess:
     """An MCP server inside a sandbox: streamable HTTP, the token as bearer."""
 
     url: str
@@ -73,10 +73,18 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
+    """`subject` is what it is about, as `kind:id`; `sandbox_id` is empty unless that is a sandbox."""
+
     id: int
     type: str
     at: str
     user_id: str
-    sandbox_id: str
-    session_id: str
-    data: Mapping[str, Any]
+    subject: str
+    sandbox_id: str = ""
+    session_id: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Event:
+        known = {name: answer[name] for name in cls.__dataclass_fields__ if name in answer and name != "subject"}
+        return cls(**known, subject=f"{answer['subject']['kind']}:{answer['subject']['id']}")

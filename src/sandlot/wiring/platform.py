@@ -4,33 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
+from sandlot.platform.agents.descriptions import load_agents
 from sandlot.platform.api.app import Platform
 from sandlot.platform.api.deps import Deps
-from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderPlan, UrlTable
+from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
 from sandlot.platform.core.ports import Clock, Provider
 from sandlot.platform.events import webhooks
-from sandlot.platform.events.log import Events
-from sandlot.platform.events.webhook_http import WebhookHttp
+from sandlot.platform.events.log import EventLog
+from sandlot.platform.events.webhook_http import HttpWebhookTransport
 from sandlot.platform.identity.keys import Access
 from sandlot.platform.providers.e2b import Address, E2BProvider
-from sandlot.platform.providers.health import Providers
+from sandlot.platform.providers.health import ProviderRegistry
+from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.reconcile import SessionReconciler
-from sandlot.platform.sessions.retention import Sweeper
-from sandlot.platform.sessions.service import Defaults, Sessions
+from sandlot.platform.sessions.retention import Retention
+from sandlot.platform.sessions.service import SessionDefaults, Sessions
 from sandlot.platform.sessions.state import SessionState
+from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
-from sandlot.platform.store import Database, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
+from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
 
 Locate = Callable[[], Awaitable[Address]]
+
+
+class Loop(Protocol):
+    """A part that works in the background."""
+
+    async def run(self) -> None: ...
+
+
+class Closing(Protocol):
+    """A part that has something to end before the server does."""
+
+    async def close(self) -> None: ...
 
 
 def now() -> datetime:
@@ -60,54 +76,69 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         await setup.database.migrate()
         identity = await setup.database.identity()
         secret = await SqlFacts(setup.database).once("tools-secret", lambda: secrets.token_hex(32))
-        route = partial(webhooks.routes, config.webhooks)
-        events = Events(SqlEvents(setup.database, route))
+        route = partial(webhooks.webhooks_for, config.webhooks)
+        events = EventLog(SqlEvents(setup.database, route))
         await events.open()
         state = SessionState(store=SqlSessions(setup.database, route), events=events, clock=clock)
         made = setup.providers(identity) if setup.providers else _providers(config, identity, setup.engine)
-        providers = Providers(made, clock)
+        providers = ProviderRegistry(made, clock)
         queue = Queue(state=state, providers=providers, limits=config.limits)
         sessions = Sessions(
             state=state,
             queue=queue,
             providers=providers,
             limits=config.limits,
-            defaults=Defaults(provider=config.default, agents=config.agents, envs=config.envs),
+            defaults=SessionDefaults(provider=config.default, agents=config.agents, envs=config.envs),
         )
-        recovery = SessionReconciler(state=state, sessions=sessions, queue=queue, providers=providers)
+        reconciler = SessionReconciler(state=state, sessions=sessions, queue=queue, providers=providers)
         tools = SandboxTools(sessions=sessions, secret=secret)
-        sweeper = Sweeper(
-            state=state, sessions=sessions, queue=queue, tools=tools, policy=config.policy, limits=config.limits
+        background = BackgroundCommands(store=SqlCommands(setup.database, route), sessions=sessions, state=state)
+        retention = Retention(
+            state=state,
+            sessions=sessions,
+            queue=queue,
+            tools=tools,
+            background=background,
+            policy=config.policy,
+            limits=config.limits,
         )
         commands = Commands(sessions=sessions, state=state)
-        post = await stack.enter_async_context(WebhookHttp())
+        transport = await stack.enter_async_context(HttpWebhookTransport())
         outbox = SqlDeliveries(setup.database)
-        deliverer = webhooks.Deliverer(store=outbox, post=post, webhooks=config.webhooks, clock=clock)
+        deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
 
-        async def run() -> None:
-            await recovery.at_start()
-            async with asyncio.TaskGroup() as loops:
-                for loop in (events, queue, sweeper, recovery, providers, deliverer):
-                    loops.create_task(loop.run())
-
-        async def close() -> None:
-            await events.close()
-            for part in (commands, queue, sweeper, deliverer):
-                await part.close()
-
+        loops = (events, queue, background, retention, reconciler, providers, deliverer)
+        closing = (events, commands, background, queue, retention, deliverer)
         deps = Deps(
             access=Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret),
             sessions=sessions,
             commands=commands,
+            background=background,
             files=Files(sessions=sessions, state=state),
+            terminals=Terminals(sessions=sessions, state=state),
             tools=tools,
             events=events,
+            agents=load_agents(),
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )
-        made_whole = Platform(deps, run, close)
-        stack.push_async_callback(made_whole.close)
-        yield made_whole
+        built = Platform(deps, partial(_run, reconciler, loops), partial(_close, closing))
+        stack.push_async_callback(built.close)
+        yield built
+
+
+async def _run(reconciler: SessionReconciler, loops: Sequence[Loop]) -> None:
+    """Until cancelled."""
+    await reconciler.at_start()
+    async with asyncio.TaskGroup() as group:
+        for loop in loops:
+            group.create_task(loop.run())
+
+
+async def _close(parts: Sequence[Closing]) -> None:
+    """In this order."""
+    for part in parts:
+        await part.close()
 
 
 def _providers(config: Configuration, identity: str, engine: Locate | None) -> dict[str, Provider]:
@@ -123,7 +154,7 @@ def _providers(config: Configuration, identity: str, engine: Locate | None) -> d
     }
 
 
-def _locate(plan: ProviderPlan, engine: Locate | None) -> Locate:
+def _locate(plan: ProviderConfig, engine: Locate | None) -> Locate:
     table = plan.table
     if isinstance(table, LocalTable):
         assert engine is not None  # the configuration was checked for it

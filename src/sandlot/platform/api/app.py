@@ -1,4 +1,4 @@
-"""The platform as one ASGI application, alone or beside the engine on the same port: it knows which requests are its own."""
+"""The platform as one ASGI application, alone or beside the engine on the same port."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from sandlot.platform.api import commands, errors, events, files, sandboxes
+from sandlot.platform.api import agents, commands, errors, events, files, sandboxes, terminals
+from sandlot.platform.api.credentials import secret_of
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.api.mcp import PATH as MCP
 from sandlot.platform.api.mcp import McpEndpoint
+from sandlot.platform.api.routing import Routing
+from sandlot.platform.api.websockets import refuse_websocket
 from sandlot.platform.core.errors import Unauthorized, Unavailable
 
 Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"
-OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"})  # for these nobody needs a key
-MOST_JSON = 40 << 20
-MOST_UPLOAD = 4 << 30
+OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"})  # these need no key
+MAX_JSON = 40 << 20
+MAX_UPLOAD = 4 << 30
 UPLOAD = "/sandboxes/upload-file"
-ROUTERS = (sandboxes.router, commands.router, files.router, events.router)
+ROUTERS = (agents.router, sandboxes.router, commands.router, files.router, events.router, terminals.router)
 
 
 def build_app(deps: Deps) -> FastAPI:
@@ -49,55 +52,53 @@ def build_app(deps: Deps) -> FastAPI:
 
 
 class Platform:
-    """The door. Looks at the key before it reads anything else of a request."""
+    """The entry point of the platform. Checks the key before it reads anything else of a request."""
 
     def __init__(self, deps: Deps, run: Loops, close: Loops) -> None:
         self._app, self._access = build_app(deps), deps.access
-        self._paths = OPEN | {
-            route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
-        }
         self._mcp, self._close = McpEndpoint(deps), close
-        self._paths |= {MCP}
+        self._routing = Routing([*OPEN, MCP, *_paths()])
         self.run = run  # its loops, until cancelled
 
     async def close(self) -> None:
-        """End streams, so that nothing holds up a shutdown."""
+        """End streams, so that nothing delays a shutdown."""
         await self._mcp.close()
         await self._close()
 
     def handles(self, scope: Scope) -> bool:
-        return scope["type"] == "http" and scope["path"] in self._paths
+        """Whether a request on a port that is shared with the engine is the platform's."""
+        return self._routing.matches(scope)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
-            return
+        is_websocket = scope["type"] == "websocket"
         try:
             if scope["path"] not in OPEN:
-                scope[CALLER] = await self._access.authenticate(_secret(scope))
+                scope[CALLER] = await self._access.authenticate(secret_of(scope))
         except (Unauthorized, Unavailable) as error:
-            await errors.answer(error)(scope, receive, send)
+            if is_websocket:
+                await refuse_websocket(error, scope, receive, send)
+            else:
+                await errors.answer(error)(scope, receive, send)
             return
-        if scope["path"] == MCP:
+        if is_websocket:
+            await self._app(scope, receive, send)
+        elif scope["path"] == MCP:
             await self._mcp(scope, _bounded(receive), send)
-            return
-        await self._app(scope, _bounded(receive, MOST_UPLOAD if scope["path"] == UPLOAD else MOST_JSON), send)
+        else:
+            await self._app(scope, _bounded(receive, MAX_UPLOAD if scope["path"] == UPLOAD else MAX_JSON), send)
 
 
-def _secret(scope: Scope) -> str | None:
-    found: str | None = None
-    for name, value in scope["headers"]:
-        if name == b"x-api-key":
-            return str(value.decode("latin-1"))
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            found = value[7:].decode("latin-1").strip()
-    return found
+def _paths() -> list[str]:
+    """Of all routes, with parameters in braces."""
+    return [
+        route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute | APIWebSocketRoute)
+    ]
 
 
-def _bounded(receive: Receive, most: int = MOST_JSON) -> Receive:
+def _bounded(receive: Receive, most: int = MAX_JSON) -> Receive:
     """Refuses a body that is larger than any request needs, before all of it is in memory."""
     seen = 0
 

@@ -14,8 +14,8 @@ from sandlot.platform.api.requests import RunCommand
 from sandlot.platform.api.responses import CommandResult
 from sandlot.platform.api.streams import Stream
 from sandlot.platform.core.errors import PlatformError
-from sandlot.platform.sessions.commands import Command, Ended, Happening, Piece, Started
-from sandlot.platform.sessions.service import Target
+from sandlot.platform.sessions.commands import Command, CommandEnded, CommandEvent, CommandOutput, CommandStarted
+from sandlot.platform.sessions.service import SessionTarget
 
 router = APIRouter(prefix="/sandboxes", tags=["commands"], responses=PROBLEMS)
 SSE, LINES = "text/event-stream", "application/x-ndjson"
@@ -28,7 +28,8 @@ async def run_command(body: RunCommand, request: Request, deps: Given, caller: W
     if body.stream:
         return await _streamed(deps, body.target(caller), command, SSE in request.headers.get("accept", ""))
     if body.background:
-        started = await deps.commands.background(body.target(caller), command)
+        start = deps.background.start if body.keep_awake else deps.commands.background
+        started = await start(body.target(caller), command)
         return CommandResult(
             output="", stdout="", stderr="", exit_code=None, command_id=started.command_id, pid=started.pid
         )
@@ -43,28 +44,28 @@ async def run_command(body: RunCommand, request: Request, deps: Given, caller: W
     )
 
 
-async def _streamed(deps: Deps, target: Target, command: Command, as_sse: bool) -> Response:
-    happenings = deps.commands.stream(target, command)
-    first = await anext(happenings)  # raises while a plain failure can still be answered
+async def _streamed(deps: Deps, target: SessionTarget, command: Command, as_sse: bool) -> Response:
+    events = deps.commands.stream(target, command)
+    first = await anext(events)  # raises while a plain failure can still be answered
 
     async def lines() -> AsyncGenerator[bytes]:
         yield _line(_shown(first), as_sse)
         try:
-            async for happening in happenings:
-                yield _line(_shown(happening), as_sse)
+            async for event in events:
+                yield _line(_shown(event), as_sse)
         except PlatformError as error:
             yield _line({"type": "error", "code": status_of(error), "message": str(error)}, as_sse)
 
     return Stream(lines(), SSE if as_sse else LINES)
 
 
-def _shown(happening: Happening) -> dict[str, Any]:
-    match happening:
-        case Started(command_id, pid):
+def _shown(event: CommandEvent) -> dict[str, Any]:
+    match event:
+        case CommandStarted(command_id, pid):
             return {"type": "started", "command_id": command_id, "pid": pid}
-        case Piece(channel, text):
+        case CommandOutput(channel, text):
             return {"type": channel, "data": text}
-        case Ended(exit_code, timed_out):
+        case CommandEnded(exit_code, timed_out):
             return {"type": "ended", "exit_code": exit_code, "timed_out": timed_out}
 
 

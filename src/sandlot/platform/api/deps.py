@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
+from sandlot.platform.agents.descriptions import AgentDescription
 from sandlot.platform.core.model import Caller, Scope
-from sandlot.platform.events.log import Events
+from sandlot.platform.events.log import EventLog
 from sandlot.platform.identity.keys import Access, require
+from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.service import Sessions
+from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
 
-CALLER = "sandlot.caller"  # where the door leaves who is asking
+CALLER = "sandlot.caller"  # where in the scope the entry point leaves who is asking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +28,12 @@ class Deps:
     access: Access
     sessions: Sessions
     commands: Commands
+    background: BackgroundCommands
     files: Files
+    terminals: Terminals
     tools: SandboxTools
-    events: Events
+    events: EventLog
+    agents: Mapping[str, AgentDescription]
     version: str
     keep_alive_s: float = 15.0
 
@@ -37,7 +44,7 @@ def given(request: Request) -> Deps:
 
 Given = Annotated[Deps, Depends(given)]
 
-# Only for the description: the door itself looks at the key, before anything of a body is read.
+# Only for the description: the entry point checks the key before anything of a body is read.
 _key = APIKeyHeader(name="X-API-KEY", auto_error=False, description="A platform key: `./sandlot platform key create`.")
 _bearer = HTTPBearer(auto_error=False, description="The same key, for clients that send it this way.")
 

@@ -1,4 +1,4 @@
-"""How the platform's failures look over HTTP: the one table from error class to status, in the same body as E2B's."""
+"""Errors over HTTP: the one table from error class to status. The body is the same as E2B's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route of events: server-sent, from any place of the log, for as long as the reader likes."""
+"""The route of events: server-sent events, from any position of the log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import Identifier
 from sandlot.platform.api.streams import Stream
 from sandlot.platform.core.errors import InvalidRequest
-from sandlot.platform.core.model import Caller, EventType
-from sandlot.platform.events.log import Filter, types_of
-from sandlot.platform.events.webhooks import shown
-from sandlot.platform.identity.keys import speaks_for
+from sandlot.platform.core.events import SANDBOX, EventFilter, Subject, check_pattern
+from sandlot.platform.core.model import Caller
+from sandlot.platform.events.webhooks import event_json
+from sandlot.platform.identity.keys import acting_user
 
 router = APIRouter(tags=["events"], responses=PROBLEMS)
 RETRY_MS = 1000
@@ -29,35 +29,54 @@ async def events(
     user_id: Annotated[Identifier | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query()] = None,
     sandbox_id: Annotated[Identifier | None, Query()] = None,
-    type: Annotated[list[str] | None, Query(description="One or more; also separated by commas.")] = None,
+    subject: Annotated[str | None, Query(max_length=256, description="`kind:id`, or a kind: `sandbox`.")] = None,
+    type: Annotated[
+        list[str] | None, Query(description="One or more, also separated by commas; `command.*` works too.")
+    ] = None,
     last_event_id: Annotated[str | None, Header()] = None,
     since: Annotated[str | None, Query(description="Like Last-Event-ID; 0 is the beginning of the log.")] = None,
 ) -> Response:
-    """What happens, as it happens. With `Last-Event-ID` it goes on behind that event, without gaps."""
+    """Events as they happen. With `Last-Event-ID` the stream continues after that event, without gaps."""
     names = [name for part in type or () for name in part.split(",") if name]
     try:
-        chosen = types_of(names) if names else None
-    except ValueError:
-        known = ", ".join(kind.value for kind in EventType)
-        raise InvalidRequest(f"type: no such kind of event; there are {known}") from None
+        patterns = frozenset(map(check_pattern, names)) if names else None
+    except ValueError as error:
+        raise InvalidRequest(f"type: {error}; task.* means all types that begin with task.") from None
+    kind, name = _subject(subject, sandbox_id)
     owner = _owner(caller, user_id)
-    wanted = Filter(user_id=owner, session_id=session_id, sandbox_id=sandbox_id, types=chosen)
+    wanted = EventFilter(user_id=owner, subject_kind=kind, subject_id=name, session_id=session_id, types=patterns)
     return Stream(_stream(deps, wanted, _place(last_event_id or since)), "text/event-stream")
 
 
+def _subject(subject: str | None, sandbox_id: str | None) -> tuple[str | None, str | None]:
+    """The kind and the id that are wanted. `sandbox_id` is short for a subject."""
+    if sandbox_id is not None:
+        if subject is not None:
+            raise InvalidRequest("give either subject or sandbox_id, not both")
+        return SANDBOX, sandbox_id
+    if subject is None:
+        return None, None
+    kind, has_id, name = subject.partition(":")
+    try:
+        Subject(kind, name if has_id else "any")
+    except ValueError as error:
+        raise InvalidRequest(f"subject: {error}") from None
+    return kind, name if has_id else None
+
+
 def _owner(caller: Caller, user_id: str | None) -> str | None:
-    """Only an admin may watch everybody."""
-    return None if caller.is_admin and user_id is None else speaks_for(caller, user_id)
+    """Only an admin sees the events of all users."""
+    return None if caller.is_admin and user_id is None else acting_user(caller, user_id)
 
 
-async def _stream(deps: Deps, wanted: Filter, place: int | None) -> AsyncGenerator[bytes]:
+async def _stream(deps: Deps, wanted: EventFilter, place: int | None) -> AsyncGenerator[bytes]:
     yield f"retry: {RETRY_MS}\n\n".encode()
     async for page in deps.events.read(place, wanted, deps.keep_alive_s):
         if not page:
             yield b": still here\n\n"
         for event in page:
-            data = json.dumps(shown(event), separators=(",", ":"))
-            yield f"id: {event.id}\nevent: {event.type.value}\ndata: {data}\n\n".encode()
+            data = json.dumps(event_json(event), separators=(",", ":"))
+            yield f"id: {event.id}\nevent: {event.type}\ndata: {data}\n\n".encode()
 
 
 def _place(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The routes about files: small ones in JSON, large ones carried through in pieces."""
+"""The routes about files: small ones in JSON, large ones streamed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.datastructures import UploadFile
 from sandlot.platform.api.deps import Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import DownloadFile, ReadFile, WriteFile
-from sandlot.platform.api.responses import Content, Written
+from sandlot.platform.api.responses import FileContent, FileWritten
 from sandlot.platform.api.streams import Stream
 from sandlot.platform.core.errors import InvalidRequest
 from sandlot.server.failures import describe
@@ -49,21 +49,21 @@ _UPLOAD: dict[str, Any] = {
 
 
 @router.post("/write-file")
-async def write_file(body: WriteFile, deps: Given, caller: Writer) -> Written:
+async def write_file(body: WriteFile, deps: Given, caller: Writer) -> FileWritten:
     """Write a file whole, with the directories above it."""
     content = _decoded(body.content) if body.encoding == "base64" else body.content.encode("utf-8", "surrogatepass")
     size = await deps.files.write(body.target(caller), body.path, content)
-    return Written(path=body.path, size=size)
+    return FileWritten(path=body.path, size=size)
 
 
 @router.post("/read-file")
-async def read_file(body: ReadFile, deps: Given, caller: Reader) -> Content:
+async def read_file(body: ReadFile, deps: Given, caller: Reader) -> FileContent:
     """Read a file whole."""
     content = await deps.files.read(body.target(caller), body.path)
     if body.encoding == "base64":
-        return Content(content=base64.b64encode(content).decode(), encoding="base64")
+        return FileContent(content=base64.b64encode(content).decode(), encoding="base64")
     try:
-        return Content(content=content.decode())
+        return FileContent(content=content.decode())
     except UnicodeDecodeError:
         raise InvalidRequest(
             f"{body.path!r} is not UTF-8 text; read it with encoding base64, or with /sandboxes/download-file"
@@ -71,7 +71,7 @@ async def read_file(body: ReadFile, deps: Given, caller: Reader) -> Content:
 
 
 @router.post("/upload-file", openapi_extra=_UPLOAD)
-async def upload_file(request: Request, deps: Given, caller: Writer) -> Written:
+async def upload_file(request: Request, deps: Given, caller: Writer) -> FileWritten:
     """Send a file as a form (`sandbox_id`, `path`, `file`), or as the body itself with the rest in the query."""
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         async with request.form(max_files=1, max_fields=8) as form:
@@ -83,12 +83,12 @@ async def upload_file(request: Request, deps: Given, caller: Writer) -> Written:
     else:
         named = _target(dict(request.query_params))
         size = await deps.files.write(named.target(caller), named.path, _body(request))
-    return Written(path=named.path, size=size)
+    return FileWritten(path=named.path, size=size)
 
 
 @router.post("/download-file", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
 async def download_file(body: DownloadFile, deps: Given, caller: Reader) -> Response:
-    """A file's bytes, in pieces as large as they come."""
+    """A file's bytes, streamed."""
     pieces = deps.files.stream(body.target(caller), body.path)
     await anext(pieces)  # raises while a plain failure can still be answered
     name = quote(PurePosixPath(body.path).name or "file", safe="")

@@ -1,4 +1,4 @@
-"""The MCP endpoint: opened when somebody first comes, because its library takes longer to load than the rest of the server."""
+"""The MCP endpoint. It is opened at the first request, because its library takes longer to load than the rest of the server."""
 
 from __future__ import annotations
 

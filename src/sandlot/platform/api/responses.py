@@ -6,20 +6,20 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from sandlot.platform.core.model import Session, Status
-from sandlot.platform.sessions.queue import Place
+from sandlot.platform.core.model import Session, SessionStatus
+from sandlot.platform.sessions.queue import QueuePosition
 
 
-class QueuePlace(BaseModel):
+class QueueInfo(BaseModel):
     position: int = Field(description="1 is next.")
     reason: str | None = Field(description="Why it waits.")
 
 
-class Sandbox(BaseModel):
+class SandboxInfo(BaseModel):
     sandbox_id: str
     session_id: str
     user_id: str
-    status: Status
+    status: SessionStatus
     provider: str
     template_id: str | None
     agent_type: str | None
@@ -30,20 +30,30 @@ class Sandbox(BaseModel):
     last_used_at: datetime
     expires_at: datetime | None = Field(description="When it is paused, or deleted, unless you ask for more time.")
     problem: str | None
-    queue: QueuePlace | None = Field(description="Only while it waits.")
+    queue: QueueInfo | None = Field(description="Only while it waits.")
 
 
-class Sandboxes(BaseModel):
-    sandboxes: list[Sandbox]
+class SandboxPage(BaseModel):
+    sandboxes: list[SandboxInfo]
     next: str | None = Field(description="Give it as `after` for more.")
 
 
-class Tools(BaseModel):
+class ToolsAccess(BaseModel):
     url: str = Field(description="An MCP server: streamable HTTP.")
     token: str = Field(description="For the header `Authorization: Bearer`; opens this sandbox only.")
 
 
-class Exposed(BaseModel):
+class AgentInfo(BaseModel):
+    id: str
+    title: str
+    program: str = Field(description="Its command in a sandbox of the template `agent`.")
+
+
+class AgentList(BaseModel):
+    agents: list[AgentInfo]
+
+
+class PortInfo(BaseModel):
     url: str
 
 
@@ -58,18 +68,18 @@ class CommandResult(BaseModel):
     pid: int | None = None
 
 
-class Written(BaseModel):
+class FileWritten(BaseModel):
     path: str
     size: int
 
 
-class Content(BaseModel):
+class FileContent(BaseModel):
     content: str
     encoding: str = "utf-8"
 
 
-def sandbox(session: Session, place: Place | None = None) -> Sandbox:
-    return Sandbox(
+def sandbox(session: Session, position: QueuePosition | None = None) -> SandboxInfo:
+    return SandboxInfo(
         sandbox_id=session.id,
         session_id=session.session_id,
         user_id=session.user_id,
@@ -82,7 +92,7 @@ def sandbox(session: Session, place: Place | None = None) -> Sandbox:
         created_at=session.created_at,
         started_at=session.started_at,
         last_used_at=session.last_used_at,
-        expires_at=session.expires_at if session.status is Status.RUNNING else None,
+        expires_at=session.expires_at if session.status is SessionStatus.RUNNING else None,
         problem=session.problem,
-        queue=QueuePlace(position=place.position, reason=place.reason) if place is not None else None,
+        queue=QueueInfo(position=position.position, reason=position.reason) if position is not None else None,
     )

@@ -1,4 +1,4 @@
-"""Answers that go on for a while: each sent at its reader's pace, ended when the reader leaves or stops reading."""
+"""Streamed responses: sent at the reader's pace, ended when the reader disconnects or stops reading."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from starlette.types import Receive, Scope, Send
 from sandlot.platform.core.errors import PlatformError
 
 log = logging.getLogger(__name__)
-PATIENCE_S = 60.0  # for a reader that takes nothing at all
-RESET = (
-    "sandlot.reset"  # an extension of the server: ends the connection so that nobody takes a cut answer for a whole one
-)
+TIMEOUT_S = 60.0  # for a reader that reads nothing
+RESET = "sandlot.reset"  # an extension of the server: resets the connection, so that a truncated response is not taken for a complete one
 
 
 class Stream(Response):
-    """Pieces as they come. One piece is in flight, so a slow reader holds no memory and nobody up."""
+    """A response in pieces. One piece is in flight, so a slow reader costs no memory and delays nobody."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes], media_type: str, headers: Mapping[str, str] | None = None
@@ -51,7 +49,7 @@ class Stream(Response):
     async def _send(self, scope: Scope, send: Send) -> None:
         async for piece in self._pieces:
             if piece:
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

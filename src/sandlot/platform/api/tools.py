@@ -1,4 +1,4 @@
-"""The tools that agents elsewhere get at `/mcp`: each acts in the caller's own sandbox, made when it is first needed."""
+"""The MCP tools at `/mcp`. Each acts in the caller's own sandbox, which is created at the first use."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from starlette.types import ASGIApp
 
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.core.errors import PlatformError
-from sandlot.platform.core.model import Caller, Scope, Session, Status
+from sandlot.platform.core.model import Caller, Scope, Session, SessionStatus
 from sandlot.platform.identity.keys import require
 from sandlot.platform.sessions.commands import Command
-from sandlot.platform.sessions.service import SessionRequest, Target
+from sandlot.platform.sessions.service import SessionRequest, SessionTarget
 
 PATH = "/mcp"
-MOST_SHOWN = 100_000  # characters; more would only drown a model
+MAX_SHOWN = 100_000  # characters
 USER = "x-sandlot-user"  # whom an admin's key acts for
 INSTRUCTIONS = """A Linux sandbox of your own: run commands, read and write files, reach its ports. It is made when you first
 use it, keeps its files, and is paused while nobody uses it. `session` names another sandbox; leave it out for the usual one."""
@@ -28,37 +28,37 @@ SessionName = Annotated[str, Field(description="Which of your sandboxes.", min_l
 Path = Annotated[str, Field(description="In the sandbox.", min_length=1, max_length=4096)]
 
 
-class Tools:
-    """What the tools share: whose sandbox is meant, and how failures are told."""
+class ToolContext:
+    """What the tools share: finding the caller's sandbox, and turning errors into tool errors."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
     @asynccontextmanager
-    async def acting(self, context: Context[Any, Any], session: str, scope: Scope) -> AsyncIterator[Target]:
+    async def acting(self, context: Context[Any, Any], session: str, scope: Scope) -> AsyncIterator[SessionTarget]:
         with_request: Any = context.request_context.request
         caller: Caller = with_request.scope[CALLER]
         try:
             require(caller, scope)
             user_id = caller.user_id or with_request.headers.get(USER) or "admin"
             found = await self._sandbox(caller, user_id, session)
-            yield Target(caller=caller, sandbox_id=found.id, user_id=user_id)
+            yield SessionTarget(caller=caller, sandbox_id=found.id, user_id=user_id)
         except PlatformError as error:
             raise ToolError(str(error)) from error
 
     async def _sandbox(self, caller: Caller, user_id: str, session: str) -> Session:
-        order = SessionRequest(user_id=user_id, session_id=f"mcp-{session}")
-        found = await self._deps.sessions.create(caller, order, wait_s=60)
-        if found.status is not Status.RUNNING:
-            place = await self._deps.sessions.place(found)
-            raise ToolError(f"your sandbox is {found.status.value}: {place.reason if place else 'try again'}")
+        request = SessionRequest(user_id=user_id, session_id=f"mcp-{session}")
+        found = await self._deps.sessions.create(caller, request, wait_s=60)
+        if found.status is not SessionStatus.RUNNING:
+            position = await self._deps.sessions.queue_position(found)
+            raise ToolError(f"your sandbox is {found.status.value}: {position.reason if position else 'try again'}")
         return found
 
 
 def build(deps: Deps) -> tuple[ASGIApp, AbstractAsyncContextManager[None]]:
     """The application, and what has to be open while it serves."""
     server = MCPServer("sandlot", instructions=INSTRUCTIONS, version=deps.version, log_level="WARNING")
-    tools = Tools(deps)
+    tools = ToolContext(deps)
     _add_commands(server, deps, tools)
     _add_files(server, deps, tools)
     _add_sandbox(server, deps, tools)
@@ -66,13 +66,13 @@ def build(deps: Deps) -> tuple[ASGIApp, AbstractAsyncContextManager[None]]:
         streamable_http_path=PATH,
         stateless_http=True,
         json_response=True,
-        # The caller's key is what protects this door; a browser has none to send by itself.
+        # The caller's key protects this endpoint; a browser sends none by itself.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     return app, server.session_manager.run()
 
 
-def _add_commands(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
+def _add_commands(server: MCPServer[Any], deps: Deps, tools: ToolContext) -> None:
     @server.tool()
     async def run_command(
         context: Context[Any, Any],
@@ -93,7 +93,7 @@ def _add_commands(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
             return {**shown, "timed_out": True} if outcome.timed_out else shown
 
 
-def _add_files(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
+def _add_files(server: MCPServer[Any], deps: Deps, tools: ToolContext) -> None:
     # Text stays text: as structured output a model would get it as JSON, with every line end escaped.
     @server.tool(structured_output=False)
     async def read_file(context: Context[Any, Any], path: Path, session: SessionName = "default") -> str:
@@ -121,14 +121,14 @@ def _add_files(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
             return f"{path} changed"
 
 
-def _add_sandbox(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
+def _add_sandbox(server: MCPServer[Any], deps: Deps, tools: ToolContext) -> None:
     @server.tool(structured_output=False)
     async def expose_port(
         context: Context[Any, Any], port: Annotated[int, Field(ge=1, le=65535)], session: SessionName = "default"
     ) -> str:
         """The address at which a port of the sandbox is reached from outside."""
-        async with tools.acting(context, session, Scope.WRITE) as target, deps.sessions.using(target) as use:
-            return use.box.url(port)
+        async with tools.acting(context, session, Scope.WRITE) as target, deps.sessions.using(target) as handle:
+            return handle.box.url(port)
 
     @server.tool(structured_output=False)
     async def delete_sandbox(context: Context[Any, Any], session: SessionName = "default") -> str:
@@ -139,7 +139,7 @@ def _add_sandbox(server: MCPServer[Any], deps: Deps, tools: Tools) -> None:
 
 
 def _cut(text: str) -> str:
-    if len(text) <= MOST_SHOWN:
+    if len(text) <= MAX_SHOWN:
         return text
-    half = MOST_SHOWN // 2
-    return f"{text[:half]}\n… {len(text) - MOST_SHOWN} characters left out …\n{text[-half:]}"
+    half = MAX_SHOWN // 2
+    return f"{text[:half]}\n… {len(text) - MAX_SHOWN} characters left out …\n{text[-half:]}"

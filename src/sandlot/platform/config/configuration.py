@@ -9,15 +9,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sandlot.platform.core.errors import ConfigurationError
-from sandlot.platform.core.model import Agent, EventType, Limits, OnTimeout, Policy, Webhook
+from sandlot.platform.core.events import check_pattern
+from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
 
 NAME = "sandlot.toml"
 DAY_S = 86400
 Seconds = Annotated[int, Field(ge=0, le=366 * DAY_S)]
-Some = Annotated[int, Field(ge=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
@@ -25,14 +26,14 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Reference(_Table):
-    """A value that lies elsewhere: in a variable of the server's environment, or in a file."""
+class ValueReference(_Table):
+    """A value in an environment variable of the server, or in a file."""
 
     env: str | None = None
     file: Path | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> Reference:
+    def _one(self) -> ValueReference:
         if (self.env is None) == (self.file is None):
             raise ValueError("say where the value is: either env or file")
         return self
@@ -82,21 +83,21 @@ class AgentTable(_Table):
     provider: str | None = None
     template: str | None = None
     timeout: Annotated[int, Field(ge=1, le=30 * DAY_S)] | None = None
-    envs: Mapping[str, str | Reference] = {}
+    envs: Mapping[str, str | ValueReference] = {}
 
 
 class LimitsTable(_Table):
-    running: Some = 20
-    running_per_user: Some = 5
-    sessions_per_user: Some = 50
-    queue_length: Some = 1000
+    running: PositiveInt = 20
+    running_per_user: PositiveInt = 5
+    sessions_per_user: PositiveInt = 50
+    queue_length: PositiveInt = 1000
     queue_timeout: Annotated[int, Field(ge=1, le=DAY_S)] = 600
 
 
 class PolicyTable(_Table):
     idle_pause: Seconds = 600
     max_age: Seconds = 7 * DAY_S
-    on_timeout: OnTimeout = OnTimeout.PAUSE
+    on_timeout: TimeoutAction = TimeoutAction.PAUSE
     keep_events: Annotated[int, Field(ge=60)] = 7 * DAY_S
     keep_ended: Annotated[int, Field(ge=60)] = DAY_S
 
@@ -106,7 +107,7 @@ class WebhookTable(_Table):
     url: Annotated[str, Field(pattern=r"^https?://")]
     secret_env: str | None = None
     secret_file: Path | None = None
-    types: tuple[EventType, ...] | None = None
+    types: tuple[Annotated[str, AfterValidator(check_pattern)], ...] | None = None
     users: tuple[str, ...] | None = None
 
 
@@ -114,13 +115,13 @@ class _File(_Table):
     default: str | None = None
     providers: Mapping[Name, ProviderTable] = {}
     agents: Mapping[Name, AgentTable] = {}
-    envs: Mapping[str, str | Reference] = {}
+    envs: Mapping[str, str | ValueReference] = {}
     limits: LimitsTable = LimitsTable()
     policy: PolicyTable = PolicyTable()
     webhooks: tuple[WebhookTable, ...] = ()
 
 
-class ProviderPlan(BaseModel):
+class ProviderConfig(BaseModel):
     """One provider with its key looked up."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -130,16 +131,16 @@ class ProviderPlan(BaseModel):
 
 
 class Configuration(BaseModel):
-    """What the file says, with every reference looked up. Its text form shows no secret."""
+    """The configuration with every reference resolved. Its repr shows no secret."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     default: str
-    providers: Mapping[str, ProviderPlan]
-    agents: Annotated[Mapping[str, Agent], Field(repr=False)]
+    providers: Mapping[str, ProviderConfig]
+    agents: Annotated[Mapping[str, AgentSettings], Field(repr=False)]
     envs: Annotated[Mapping[str, str], Field(repr=False)]
-    limits: Limits
-    policy: Policy
+    limits: SessionLimits
+    policy: RetentionPolicy
     webhooks: Sequence[Webhook]
 
 
@@ -163,7 +164,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
     return Configuration(
         default=file.default or next(iter(providers)),
         providers={
-            name: ProviderPlan(table=table, key=_key(name, table, look_up)) for name, table in providers.items()
+            name: ProviderConfig(table=table, key=_key(name, table, look_up)) for name, table in providers.items()
         },
         agents={name: _agent(name, table, look_up) for name, table in file.agents.items()},
         envs=look_up.values("envs", file.envs),
@@ -174,7 +175,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
 
 
 def variables(path: Path) -> set[str]:
-    """Names of the environment variables that the file refers to: whoever starts the server must pass them on."""
+    """The environment variables that the file refers to, for whoever starts the server."""
     found: set[str] = set()
 
     def walk(value: Any, key: str = "") -> None:
@@ -218,7 +219,7 @@ def _check_names(place: str, file: _File, providers: Mapping[str, Any], has_engi
 
 
 class _Lookup:
-    """Finds what references mean. Errors name the reference, never the value."""
+    """Resolves references. Errors name the reference, never the value."""
 
     def __init__(self, place: str, environment: Mapping[str, str]) -> None:
         self._place, self._environment = place, environment
@@ -240,10 +241,10 @@ class _Lookup:
             return value
         return None
 
-    def values(self, where: str, given: Mapping[str, str | Reference]) -> dict[str, str]:
+    def values(self, where: str, given: Mapping[str, str | ValueReference]) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, value in given.items():
-            if isinstance(value, Reference):
+            if isinstance(value, ValueReference):
                 found[name] = self.secret(f"{where}.{name}", value.env, value.file) or ""
             else:
                 found[name] = value
@@ -259,8 +260,8 @@ def _key(name: str, table: LocalTable | CloudTable | UrlTable, look_up: _Lookup)
     return key
 
 
-def _agent(name: str, table: AgentTable, look_up: _Lookup) -> Agent:
-    return Agent(
+def _agent(name: str, table: AgentTable, look_up: _Lookup) -> AgentSettings:
+    return AgentSettings(
         provider=table.provider,
         template=table.template,
         timeout_s=table.timeout,
@@ -268,8 +269,8 @@ def _agent(name: str, table: AgentTable, look_up: _Lookup) -> Agent:
     )
 
 
-def _limits(table: LimitsTable) -> Limits:
-    return Limits(
+def _limits(table: LimitsTable) -> SessionLimits:
+    return SessionLimits(
         running=table.running,
         running_per_user=table.running_per_user,
         sessions_per_user=table.sessions_per_user,
@@ -278,8 +279,8 @@ def _limits(table: LimitsTable) -> Limits:
     )
 
 
-def _policy(table: PolicyTable) -> Policy:
-    return Policy(
+def _policy(table: PolicyTable) -> RetentionPolicy:
+    return RetentionPolicy(
         idle_pause_s=table.idle_pause,
         max_age_s=table.max_age,
         on_timeout=table.on_timeout,
@@ -312,7 +313,7 @@ _KNOWN = {
 
 def _problem(found: Mapping[str, Any]) -> str:
     """One problem in words. The value itself is not repeated: it may be a secret in the wrong place."""
-    kinds = ("local", "e2b", "url", "Reference", "str")  # pydantic's own steps on the way, not keys of the file
+    kinds = ("local", "e2b", "url", "ValueReference", "str")  # pydantic's own steps on the way, not keys of the file
     steps = [str(step) for step in found["loc"]]
     place = ".".join(step for i, step in enumerate(steps) if not (i >= 2 and step in kinds)) or "the file"
     if found["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""What can go wrong in the platform, as one tree; how each looks over HTTP is decided in `api/errors.py`.
+"""The platform's errors, as one tree. `api/errors.py` maps each to an HTTP status.
 
 PlatformError
 ├── ConfigurationError     the configuration file is wrong; nobody is served until it is right
@@ -6,7 +6,7 @@ PlatformError
 ├── Unauthorized           no key, or one that is not valid
 ├── Forbidden              a valid key that may not do this
 ├── NotFound               it does not exist, or belongs to somebody else
-│   └── SandboxGone        the provider has it no more
+│   └── SandboxGone        the provider no longer has it
 ├── Conflict               the state of the thing does not allow it now
 ├── TooLarge               more bytes than this route takes or gives
 ├── Busy                   a limit is reached; later it may work
@@ -39,11 +39,11 @@ class Forbidden(PlatformError):
 
 
 class NotFound(PlatformError):
-    """It does not exist, or belongs to somebody else: nobody can tell which."""
+    """It does not exist, or belongs to another user. The message does not tell which."""
 
 
 class SandboxGone(NotFound):
-    """The provider has this sandbox no more."""
+    """The provider no longer has this sandbox."""
 
 
 class Conflict(PlatformError):

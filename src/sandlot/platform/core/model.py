@@ -1,4 +1,4 @@
-"""The platform's nouns: sessions and the moves they may make, events, keys, deliveries."""
+"""The platform's nouns: sessions and the moves they may make, keys, deliveries, policies."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+
+from sandlot.platform.core.events import Event, matches_type
 
 
-class Status(StrEnum):
+class SessionStatus(StrEnum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
@@ -21,8 +22,8 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-S = Status
-MOVES: Mapping[Status, frozenset[Status]] = {
+S = SessionStatus
+MOVES: Mapping[SessionStatus, frozenset[SessionStatus]] = {
     S.QUEUED: frozenset({S.STARTING, S.RESUMING, S.RUNNING, S.PAUSED, S.FAILED, S.DELETING, S.DELETED}),
     S.STARTING: frozenset({S.RUNNING, S.QUEUED, S.FAILED, S.DELETING}),
     S.RUNNING: frozenset({S.PAUSING, S.PAUSED, S.DELETING, S.DELETED}),
@@ -34,18 +35,18 @@ MOVES: Mapping[Status, frozenset[Status]] = {
     S.FAILED: frozenset({S.DELETED}),
 }
 ACTIVE = frozenset({S.STARTING, S.RUNNING, S.PAUSING, S.RESUMING})  # what counts against the limits
-OVER = frozenset({S.DELETED, S.FAILED})
-LIVING = frozenset(Status) - OVER
+TERMINAL = frozenset({S.DELETED, S.FAILED})
+LIVE = frozenset(SessionStatus) - TERMINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One user's sandbox, through all its pauses, whichever provider it lives at."""
+    """One user's sandbox over its whole life, at whichever provider."""
 
-    id: str  # what callers name it by; says nothing about the provider's id
+    id: str  # the id that callers use; not the provider's
     user_id: str
     session_id: str  # the caller's own name for it, one per user
-    status: Status
+    status: SessionStatus
     provider: str
     timeout_s: int
     created_at: datetime
@@ -53,7 +54,7 @@ class Session:
     template_id: str | None = None
     agent_type: str | None = None
     provider_sandbox_id: str | None = None
-    envs: Mapping[str, str] = field(default_factory=dict, repr=False)  # kept only until the sandbox has them
+    envs: Mapping[str, str] = field(default_factory=dict, repr=False)  # stored only until the sandbox is created
     metadata: Mapping[str, str] = field(default_factory=dict)
     queued_at: datetime | None = None
     started_at: datetime | None = None
@@ -64,34 +65,8 @@ class Session:
 
     @property
     def live_key(self) -> str | None:
-        """One living session per user and name: unique in the store, and empty once it is over."""
-        return None if self.status in OVER else f"{self.user_id}\n{self.session_id}"
-
-
-class EventType(StrEnum):
-    CREATED = "created"
-    READY = "ready"
-    PAUSED = "paused"
-    RESUMED = "resumed"
-    COMMAND_STARTED = "command.started"
-    COMMAND_OUTPUT = "command.output"
-    COMMAND_ENDED = "command.ended"
-    FILE_CHANGED = "file.changed"
-    ERROR = "error"
-    DELETED = "deleted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened. `id` is its place in the log: 0 until it is stored."""
-
-    type: EventType
-    at: datetime
-    user_id: str
-    sandbox_id: str
-    session_id: str
-    data: Mapping[str, Any] = field(default_factory=dict)
-    id: int = 0
+        """Unique in the store: one live session per user and name. None once it has ended."""
+        return None if self.status in TERMINAL else f"{self.user_id}\n{self.session_id}"
 
 
 class Scope(StrEnum):
@@ -101,7 +76,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class UserKey:
     """A caller's key, as it is stored: never the secret itself."""
 
     id: str
@@ -128,7 +103,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One event on its way to one webhook."""
+    """A pending delivery of one event to one webhook."""
 
     id: int
     webhook: str
@@ -139,7 +114,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a provider is asked to make."""
+    """What a provider is asked to create."""
 
     session: str
     template: str | None
@@ -150,7 +125,7 @@ class SandboxSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSandbox:
-    """A sandbox that a provider has, and that carries our mark."""
+    """A sandbox at a provider that this platform created."""
 
     id: str
     session: str
@@ -158,7 +133,37 @@ class ProviderSandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BoxProcess:
+    """A process that was started through the provider, as the sandbox describes it: data, not truth."""
+
+    pid: int
+    command: str  # the shell command; for a terminal, its program
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    cols: int = 80
+    rows: int = 24
+
+
+class FileChangeKind(StrEnum):
+    CREATED = "created"
+    WRITTEN = "written"
+    REMOVED = "removed"
+    RENAMED = "renamed"
+    MODE_CHANGED = "mode_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A change below a watched directory. `path` is relative to it."""
+
+    path: str
+    kind: FileChangeKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome:
     """How a command ended. A failing command is a result, not an error."""
 
     output: str
@@ -169,9 +174,38 @@ class Outcome:
     truncated: bool = False
 
 
+class CommandStatus(StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+COMMAND_MOVES: Mapping[CommandStatus, frozenset[CommandStatus]] = {
+    CommandStatus.RUNNING: frozenset({CommandStatus.ENDED}),
+    CommandStatus.ENDED: frozenset(),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How many sandboxes run at once; who comes later waits in the queue."""
+class BackgroundCommand:
+    """A command that keeps its sandbox from idle pause while it runs; found again after a restart by its pid."""
+
+    id: str
+    user_id: str
+    sandbox_id: str
+    session_id: str
+    pid: int
+    command: str  # the beginning of it
+    status: CommandStatus
+    started_at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    problem: str | None = None  # why the exit code is not known
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """How many sandboxes may run at once. Further requests wait in the queue."""
 
     running: int = 20
     running_per_user: int = 5
@@ -180,24 +214,24 @@ class Limits:
     queue_timeout_s: int = 600
 
 
-class OnTimeout(StrEnum):
+class TimeoutAction(StrEnum):
     PAUSE = "pause"
     DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class RetentionPolicy:
     """What happens to sandboxes that nobody uses. 0 switches a rule off."""
 
     idle_pause_s: int = 600
     max_age_s: int = 7 * 86400
-    on_timeout: OnTimeout = OnTimeout.PAUSE
+    on_timeout: TimeoutAction = TimeoutAction.PAUSE
     keep_events_s: int = 7 * 86400
     keep_ended_s: int = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AgentSettings:
     """What sandboxes of one type of agent get instead of the defaults."""
 
     provider: str | None = None
@@ -208,13 +242,14 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Somebody outside who wants to know."""
+    """A receiver of events over HTTP. `types` are patterns, such as `ready` or `task.*`."""
 
     name: str
     url: str
     secret: str = field(repr=False)
-    types: frozenset[EventType] | None = None
+    types: frozenset[str] | None = None
     users: frozenset[str] | None = None
 
     def wants(self, event: Event) -> bool:
-        return (self.types is None or event.type in self.types) and (self.users is None or event.user_id in self.users)
+        wants_type = self.types is None or any(matches_type(pattern, event.type) for pattern in self.types)
+        return wants_type and (self.users is None or event.user_id in self.users)

@@ -1,40 +1,79 @@
-"""The seams of the platform: providers of sandboxes, the stores, the post, the clock."""
+"""The seams of the platform: providers of sandboxes, the stores, the transport of webhooks, the clock."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from sandlot.platform.core.model import Delivery, Event, EventType, Key, ProviderSandbox, SandboxSpec, Session, Status
+from sandlot.platform.core.events import Event, EventFilter
+from sandlot.platform.core.model import (
+    BackgroundCommand,
+    BoxProcess,
+    Delivery,
+    FileChange,
+    ProviderSandbox,
+    SandboxSpec,
+    Session,
+    SessionStatus,
+    TerminalSize,
+    UserKey,
+)
 
 Clock = Callable[[], datetime]
 Channel = Literal["stdout", "stderr"]
 OnOutput = Callable[[Channel, str], Awaitable[None]]
+OnData = Callable[[bytes], Awaitable[None]]
+OnChange = Callable[[FileChange], Awaitable[None]]
 
 
-class Running(Protocol):
-    """A command that runs in a sandbox."""
+class RunningCommand(Protocol):
+    """A command that runs in a sandbox, and that we follow."""
 
     pid: int
 
     async def wait(self) -> int:
-        """Its exit code. Raises `SandboxGone` or `Unavailable` if nobody will know."""
+        """Its exit code. Raises `SandboxGone` or `Unavailable` if the connection to it is lost."""
 
     async def kill(self) -> None:
         """End it; nothing happens if it has ended."""
 
+    async def detach(self) -> None:
+        """Stop following it. The command goes on."""
 
-class Box(Protocol):
-    """Acting in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
+
+class BoxCommands(Protocol):
+    """Commands in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
 
     async def start(
         self, command: str, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_output: OnOutput
-    ) -> Running:
+    ) -> RunningCommand:
         """Start a command. `on_output` is awaited: a slow taker slows the command, and nobody else."""
 
+    async def attach(self, pid: int, on_output: OnOutput) -> RunningCommand:
+        """Follow a command that runs already. What it wrote before is not repeated.
+
+        Raises `NotFound` if it has ended. Some providers still know the exit code of one that ended a moment ago.
+        """
+
+    async def processes(self) -> Sequence[BoxProcess]:
+        """The commands and terminals that were started through the provider and still run."""
+
+
+class FileWatch(Protocol):
+    """Changes below a directory, until `stop`."""
+
+    async def wait(self) -> None:
+        """Returns after `stop`. Raises `SandboxGone` or `Unavailable` if the connection is lost."""
+
+    async def stop(self) -> None: ...
+
+
+class BoxFiles(Protocol):
+    """Files in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
+
     async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
-        """Put a file there, with the directories above it."""
+        """Write a file, with the directories above it."""
 
     async def size(self, path: str) -> int:
         """Bytes in a file. Raises `NotFound`, or `InvalidRequest` for what is no file."""
@@ -42,65 +81,143 @@ class Box(Protocol):
     def read(self, path: str) -> AsyncIterator[bytes]:
         """A file in pieces. Raises `NotFound`."""
 
+    async def watch(self, path: str, *, recursive: bool, on_change: OnChange) -> FileWatch:
+        """Report changes in a directory. Raises `NotFound`, or `InvalidRequest` for what is no directory."""
+
+
+class Terminal(Protocol):
+    """A shell with a terminal (PTY) in a sandbox."""
+
+    pid: int
+
+    async def wait(self) -> int:
+        """Its exit code. Raises `SandboxGone` or `Unavailable` if the connection to it is lost."""
+
+    async def write(self, data: bytes) -> None:
+        """Type. Raises `NotFound` if it has ended."""
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Raises `NotFound` if it has ended."""
+
+    async def kill(self) -> None:
+        """End it; nothing happens if it has ended."""
+
+    async def detach(self) -> None:
+        """Stop following it. The shell goes on."""
+
+
+class BoxTerminals(Protocol):
+    """Terminals in one sandbox. Everything raises `SandboxGone`, `Unavailable`."""
+
+    async def open(
+        self, size: TerminalSize, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_data: OnData
+    ) -> Terminal:
+        """Start a login shell. `on_data` is awaited: a slow taker slows the shell, and nobody else."""
+
+    async def attach(self, pid: int, on_data: OnData) -> Terminal:
+        """Follow a terminal that is open already. Raises `NotFound`."""
+
+
+class Box(Protocol):
+    """Acting in one sandbox."""
+
+    @property
+    def commands(self) -> BoxCommands: ...
+
+    @property
+    def files(self) -> BoxFiles: ...
+
+    @property
+    def terminals(self) -> BoxTerminals: ...
+
     def url(self, port: int) -> str:
         """Where others reach a port of it."""
 
 
 class Provider(Protocol):
-    """Getting sandboxes from one place. Everything raises `Unavailable`, `ProviderRefused`."""
+    """Creates, finds and ends sandboxes. Everything raises `Unavailable`, `ProviderRefused`."""
 
     name: str
-    template: str | None  # what it starts from when nobody says
+    template: str | None  # the default template
     timeout_s: int
 
-    async def create(self, wish: SandboxSpec) -> str:
-        """Make a sandbox and return its id. The same session never gets two: the second call returns the first's."""
+    async def create(self, spec: SandboxSpec) -> str:
+        """Create a sandbox and return its id. Safe to repeat: a session that has one gets the same id again."""
 
     async def connect(self, sandbox_id: str, timeout_s: int) -> Box:
-        """A way into it; resumed if it is paused. Raises `SandboxGone`."""
+        """Connect to it; it is resumed if it is paused. Raises `SandboxGone`."""
 
     async def pause(self, sandbox_id: str) -> None:
-        """Write it down and stop it; fine if it is paused already. Raises `SandboxGone`."""
+        """Pause it to disk; nothing happens if it is paused already. Raises `SandboxGone`."""
 
     async def kill(self, sandbox_id: str) -> None:
-        """End it; fine if it has ended."""
+        """End it; nothing happens if it has ended."""
 
     async def set_timeout(self, sandbox_id: str, timeout_s: int) -> None:
         """Raises `SandboxGone`."""
 
     async def find(self, sandbox_id: str) -> ProviderSandbox | None:
-        """What it knows about this sandbox; None if it has none of that id."""
+        """The sandbox of this id, or None."""
 
     async def inventory(self) -> Sequence[ProviderSandbox]:
-        """Every sandbox that carries this platform's mark, running or paused."""
+        """Every sandbox that this platform created, running or paused."""
 
 
-class SessionStore(Protocol):
-    async def add(self, session: Session, *events: Event) -> None:
-        """Raises `Conflict` if the user has a living session of that name."""
+class Aggregate(Protocol):
+    """A frozen record that is changed as a whole, by one writer at a time: its revision counts the changes."""
 
-    async def get(self, session: str) -> Session | None: ...
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def revision(self) -> int: ...
+
+
+Record = TypeVar("Record", bound=Aggregate)
+
+
+class AggregateStore(Protocol[Record]):
+    """Records of one kind. A change and the events about it are one transaction."""
+
+    async def add(self, record: Record, *events: Event) -> None:
+        """Raises `Conflict` if there is one like it already."""
+
+    async def get(self, id: str) -> Record | None: ...
+
+    async def swap(self, old: Record, new: Record, *events: Event) -> Record:
+        """Replace `old` by `new` if nobody changed it meanwhile, and log the events. Raises `Conflict`."""
+
+
+class SessionStore(AggregateStore[Session], Protocol):
     async def by_name(self, user_id: str, session_id: str) -> Session | None:
-        """The living one."""
-
-    async def swap(self, old: Session, new: Session, *events: Event) -> Session:
-        """Change it and log it in one go, if nobody else changed it. Raises `Conflict`."""
+        """The live one."""
 
     async def touch(self, session: str, at: datetime) -> None:
-        """It was used. Leaves the revision alone."""
+        """Note a use. Does not change the revision."""
 
     async def query(
         self,
         *,
         user_id: str | None = None,
-        statuses: Collection[Status] | None = None,
+        statuses: Collection[SessionStatus] | None = None,
         limit: int | None = None,
         after: tuple[datetime, str] | None = None,
     ) -> Sequence[Session]:
-        """Newest first; `after` continues behind that one."""
+        """Newest first; `after` continues a page."""
 
     async def purge(self, ended_before: datetime) -> int: ...
+
+
+class CommandStore(AggregateStore[BackgroundCommand], Protocol):
+    async def running(self, sandbox_id: str | None = None) -> Sequence[BackgroundCommand]:
+        """Those that have not ended, oldest first; of all sandboxes, or of one."""
+
+    async def purge(self, ended_before: datetime) -> int: ...
+
+
+EVERYTHING = EventFilter()
 
 
 class EventStore(Protocol):
@@ -108,17 +225,8 @@ class EventStore(Protocol):
 
     async def last_id(self) -> int: ...
 
-    async def after(
-        self,
-        cursor: int,
-        limit: int,
-        *,
-        user_id: str | None = None,
-        sandbox_id: str | None = None,
-        session_id: str | None = None,
-        types: Collection[EventType] | None = None,
-    ) -> Sequence[Event]:
-        """Events behind the cursor, in order."""
+    async def after(self, cursor: int, limit: int, chosen: EventFilter = EVERYTHING) -> Sequence[Event]:
+        """The chosen events after the cursor, in order."""
 
     async def purge(self, before: datetime) -> int: ...
 
@@ -134,17 +242,17 @@ class DeliveryStore(Protocol):
 
 
 class KeyStore(Protocol):
-    async def add(self, key: Key) -> None: ...
+    async def add(self, key: UserKey) -> None: ...
 
-    async def by_digest(self, digest: str) -> Key | None: ...
+    async def by_digest(self, digest: str) -> UserKey | None: ...
 
-    async def keys(self) -> Sequence[Key]: ...
+    async def keys(self) -> Sequence[UserKey]: ...
 
     async def revoke(self, key: str, at: datetime) -> bool: ...
 
 
-class Post(Protocol):
-    """Carries signed messages to webhooks."""
+class WebhookTransport(Protocol):
+    """Sends signed messages to webhooks."""
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Raises `Unavailable` unless the other side took it."""
+        """Raises `Unavailable` unless the receiver accepted it."""

@@ -1,16 +1,15 @@
-"""Events: the log that everything is told from, followed once per process and read by each reader at its own pace."""
+"""The event log: followed once per process, read by each reader at its own pace."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from sandlot.platform.core.errors import Unavailable
-from sandlot.platform.core.model import Event, EventType
+from sandlot.platform.core.events import Event, EventFilter
 from sandlot.platform.core.ports import EventStore
 
 PAGE = 500
@@ -18,23 +17,7 @@ TAIL = 2000  # newest events kept in memory: readers that keep up never touch th
 POLL_S = 1.0  # how soon events of another process are seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    user_id: str | None = None
-    sandbox_id: str | None = None
-    session_id: str | None = None
-    types: frozenset[EventType] | None = None
-
-    def matches(self, event: Event) -> bool:
-        return (
-            (self.user_id is None or event.user_id == self.user_id)
-            and (self.sandbox_id is None or event.sandbox_id == self.sandbox_id)
-            and (self.session_id is None or event.session_id == self.session_id)
-            and (self.types is None or event.type in self.types)
-        )
-
-
-class Events:
+class EventLog:
     def __init__(self, store: EventStore) -> None:
         self._store = store
         self._tail: deque[Event] = deque(maxlen=TAIL)
@@ -52,15 +35,15 @@ class Events:
         self._appended.set()
 
     def changed(self) -> None:
-        """Something was appended by a transaction elsewhere: look soon."""
+        """Another transaction appended events: read them soon."""
         self._appended.set()
 
     async def purge(self, before: datetime) -> int:
-        """Forget old events."""
+        """Delete old events."""
         return await self._store.purge(before)
 
     async def run(self) -> None:
-        """Follow the table, for ever."""
+        """Follow the table until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._appended.wait(), POLL_S)
@@ -75,7 +58,9 @@ class Events:
         self._closed = True
         self._tell()
 
-    async def read(self, cursor: int | None, chosen: Filter, keep_alive_s: float) -> AsyncIterator[Sequence[Event]]:
+    async def read(
+        self, cursor: int | None, chosen: EventFilter, keep_alive_s: float
+    ) -> AsyncIterator[Sequence[Event]]:
         """Events after `cursor` (None: from now on) as they come; an empty list when nothing came for a while.
 
         The reader's place is a number, not a queue: one that stalls costs nothing and holds nobody up.
@@ -95,20 +80,13 @@ class Events:
                 except TimeoutError:
                     yield ()
 
-    async def _page(self, place: int, chosen: Filter) -> tuple[Sequence[Event], int]:
-        """The next events and the place behind them. Places beyond the newest event move nowhere."""
+    async def _page(self, place: int, chosen: EventFilter) -> tuple[Sequence[Event], int]:
+        """The next events, and the cursor after them. A cursor at the newest event does not move."""
         seen = self._seen
         if place >= seen:
             return (), place
         if place < self._begin:
-            page = await self._store.after(
-                place,
-                PAGE,
-                user_id=chosen.user_id,
-                sandbox_id=chosen.sandbox_id,
-                session_id=chosen.session_id,
-                types=chosen.types,
-            )
+            page = await self._store.after(place, PAGE, chosen)
             page = [event for event in page if event.id <= seen]
             return page, page[-1].id if len(page) == PAGE else seen
         fresh = [event for event in self._tail if event.id > place and chosen.matches(event)][:PAGE]
@@ -126,8 +104,3 @@ class Events:
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-
-def types_of(names: Collection[str]) -> frozenset[EventType]:
-    """Raises `ValueError`, naming what is no type."""
-    return frozenset(EventType(name) for name in names)

@@ -1,4 +1,4 @@
-"""Webhooks: takes events from the stored outbox to those who asked for them, signed, again and again until they have them."""
+"""Webhooks: delivers events from the outbox to receivers, signed, with retries and backoff."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from datetime import timedelta
 from typing import Any
 
 from sandlot.platform.core.errors import PlatformError, Unavailable
-from sandlot.platform.core.model import Delivery, Event, Webhook
-from sandlot.platform.core.ports import Clock, DeliveryStore, Post
+from sandlot.platform.core.events import SANDBOX, Event
+from sandlot.platform.core.model import Delivery, Webhook
+from sandlot.platform.core.ports import Clock, DeliveryStore, WebhookTransport
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.5
 PAGE = 100
 AT_ONCE = 8
-MOST_ATTEMPTS = 12  # with the waits below: some nine hours
+MAX_ATTEMPTS = 12  # with the waits below: some nine hours
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(hours=2)
 SIGNATURE, TIMESTAMP, DELIVERY = "X-Sandlot-Signature", "X-Sandlot-Timestamp", "X-Sandlot-Delivery"
 
 
-def shown(event: Event) -> dict[str, Any]:
-    """An event as others see it, here and over SSE."""
+def event_json(event: Event) -> dict[str, Any]:
+    """An event as JSON, in webhooks and over SSE."""
     return {
         "id": event.id,
-        "type": event.type.value,
+        "type": event.type,
         "at": event.at.isoformat(),
         "user_id": event.user_id,
-        "sandbox_id": event.sandbox_id,
-        "session_id": event.session_id,
+        "subject": {"kind": event.subject.kind, "id": event.subject.id},
+        **({"sandbox_id": event.subject.id} if event.subject.kind == SANDBOX else {}),
+        **({"session_id": event.session_id} if event.session_id is not None else {}),
         "data": dict(event.data),
     }
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Over the time as well: a message that somebody recorded cannot be sent again later."""
+    """Covers the timestamp too, so that a recorded message cannot be replayed later."""
     return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -48,13 +50,15 @@ def wait_after(attempts: int) -> timedelta:
     return timedelta(seconds=longest_s * random.uniform(0.8, 1.0))
 
 
-def routes(webhooks: Sequence[Webhook], event: Event) -> Sequence[str]:
+def webhooks_for(webhooks: Sequence[Webhook], event: Event) -> Sequence[str]:
     return [webhook.name for webhook in webhooks if webhook.wants(event)]
 
 
-class Deliverer:
-    def __init__(self, *, store: DeliveryStore, post: Post, webhooks: Sequence[Webhook], clock: Clock) -> None:
-        self._store, self._post, self._clock = store, post, clock
+class WebhookDeliverer:
+    def __init__(
+        self, *, store: DeliveryStore, transport: WebhookTransport, webhooks: Sequence[Webhook], clock: Clock
+    ) -> None:
+        self._store, self._transport, self._clock = store, transport, clock
         self._webhooks: Mapping[str, Webhook] = {webhook.name: webhook for webhook in webhooks}
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._busy: set[int] = set()
@@ -69,7 +73,7 @@ class Deliverer:
                 log.error("could not look for webhooks to send: %s", error)
 
     async def deliver_due(self) -> None:
-        """Begin what is due; one that hangs holds up nobody else."""
+        """Start the deliveries that are due. A slow receiver delays no other."""
         for delivery in await self._store.due(self._clock(), PAGE):
             if delivery.id not in self._busy:
                 self._busy.add(delivery.id)
@@ -87,7 +91,7 @@ class Deliverer:
             async with self._turns:
                 await self._attempt(delivery)
         except PlatformError as error:
-            log.error("the outbox could not be kept: %s", error)
+            log.error("could not update the outbox: %s", error)
         finally:
             self._busy.discard(delivery.id)
 
@@ -96,7 +100,7 @@ class Deliverer:
         if webhook is None:
             await self._store.give_up(delivery.id, "no such webhook in the configuration any more")
             return
-        body = json.dumps(shown(delivery.event), separators=(",", ":")).encode()
+        body = json.dumps(event_json(delivery.event), separators=(",", ":")).encode()
         timestamp = str(int(self._clock().timestamp()))
         headers = {
             "Content-Type": "application/json",
@@ -105,15 +109,15 @@ class Deliverer:
             SIGNATURE: sign(webhook.secret, timestamp, body),
         }
         try:
-            await self._post.send(webhook.url, body, headers)
+            await self._transport.send(webhook.url, body, headers)
         except Unavailable as error:
             await self._failed(delivery, str(error))
         else:
             await self._store.delivered(delivery.id)
 
     async def _failed(self, delivery: Delivery, problem: str) -> None:
-        if delivery.attempts + 1 >= MOST_ATTEMPTS:
-            log.error("webhook %s never took event %d: %s", delivery.webhook, delivery.event.id, problem)
+        if delivery.attempts + 1 >= MAX_ATTEMPTS:
+            log.error("webhook %s did not accept event %d, giving up: %s", delivery.webhook, delivery.event.id, problem)
             await self._store.give_up(delivery.id, problem)
             return
         await self._store.postpone(delivery.id, self._clock() + wait_after(delivery.attempts), problem)

@@ -1,4 +1,4 @@
-"""Access: callers' keys, and whom each of them may speak for. Secrets are shown once and kept only as digests."""
+"""Keys of callers, and which users each may act for. Secrets are shown once and stored as digests."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from sandlot.platform.core.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
-from sandlot.platform.core.model import Caller, Key, Scope
+from sandlot.platform.core.model import Caller, Scope, UserKey
 from sandlot.platform.core.ports import Clock, KeyStore
 
 PREFIX = "slp_"
 CACHE_TTL = timedelta(seconds=5)  # how long a key revoked by another process may still work
 CACHE_SIZE = 1024
-MOST_SECRET, MOST_NAME = 512, 128
+MAX_SECRET, MAX_NAME = 512, 128
 ADMIN = Caller(user_id=None, scopes=frozenset(Scope))
 
 
 class Access:
-    """`admin_secret`: a secret from elsewhere that may do everything; the engine's first key, when both run together."""
+    """`admin_secret`: an additional admin key; the engine's first key, when both run in one server."""
 
     def __init__(self, *, store: KeyStore, clock: Clock, admin_secret: Callable[[], str | None] = lambda: None) -> None:
         self._store, self._clock, self._admin_secret = store, clock, admin_secret
         self._callers: dict[str, tuple[datetime, Caller]] = {}
 
-    async def create_key(self, *, name: str, user_id: str | None, scopes: Collection[Scope]) -> tuple[Key, str]:
-        """A new key, and its secret, which nobody can look up again."""
-        if not name.strip() or len(name) > MOST_NAME:
-            raise InvalidRequest(f"could not create a key: its name must have 1 to {MOST_NAME} characters")
+    async def create_key(self, *, name: str, user_id: str | None, scopes: Collection[Scope]) -> tuple[UserKey, str]:
+        """Create a key. Its secret cannot be looked up again."""
+        if not name.strip() or len(name) > MAX_NAME:
+            raise InvalidRequest(f"could not create a key: its name must have 1 to {MAX_NAME} characters")
         if not user_id and Scope.ADMIN not in scopes:
             raise InvalidRequest("could not create a key: say whose it is, or give it the scope admin")
         if not scopes:
             raise InvalidRequest("could not create a key: it would have no scope, so nothing would be allowed to it")
         secret = PREFIX + secrets.token_hex(24)
-        key = Key(
+        key = UserKey(
             id=f"pkey_{secrets.token_hex(8)}",
             user_id=user_id or None,
             name=name,
@@ -47,7 +47,7 @@ class Access:
         await self._store.add(key)
         return key, secret
 
-    async def keys(self) -> Sequence[Key]:
+    async def keys(self) -> Sequence[UserKey]:
         return await self._store.keys()
 
     async def revoke(self, key_id: str) -> None:
@@ -56,10 +56,10 @@ class Access:
         self._callers.clear()
 
     async def authenticate(self, secret: str | None) -> Caller:
-        """Who holds this secret. Raises `Unauthorized`."""
+        """The caller with this secret. Raises `Unauthorized`."""
         if not secret:
             raise Unauthorized("no key: send it in the X-API-KEY header, or as Authorization: Bearer")
-        if len(secret) > MOST_SECRET:
+        if len(secret) > MAX_SECRET:
             raise Unauthorized("the key is not valid")
         given = digest(secret)
         known = self._callers.get(given)
@@ -87,7 +87,7 @@ def require(caller: Caller, scope: Scope) -> None:
         raise Forbidden(f"this key may not do that: it lacks the scope {scope.value!r}")
 
 
-def speaks_for(caller: Caller, user_id: str | None) -> str:
+def acting_user(caller: Caller, user_id: str | None) -> str:
     """The user a request is made for. Raises `Forbidden`, `InvalidRequest`."""
     if caller.is_admin:
         chosen = user_id or caller.user_id
@@ -100,8 +100,8 @@ def speaks_for(caller: Caller, user_id: str | None) -> str:
     return caller.user_id
 
 
-def sees(caller: Caller, owner: str, user_id: str | None = None) -> bool:
-    """Whether this caller may know about something of `owner`'s; `user_id` is the user it says it acts for."""
+def may_see(caller: Caller, owner: str, user_id: str | None = None) -> bool:
+    """Whether this caller may see what belongs to `owner`; `user_id` is the user it acts for."""
     if user_id is not None and user_id != owner:
         return False
     return caller.is_admin or caller.user_id == owner

@@ -1,1 +1,1 @@
-"""Providers of sandboxes: each wraps one way of reaching them."""
+"""Sandbox providers: the E2B adapter, and the health of each."""

@@ -1,56 +1,30 @@
-"""Sandboxes from anything that speaks E2B's protocol, through the official SDK: E2B Cloud, our engine, another server."""
+"""The provider of everything that speaks E2B's protocol, through the official SDK: E2B Cloud, our engine, another server."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 from e2b import AsyncSandbox, SandboxQuery, SandboxState
-from e2b.exceptions import (
-    AuthenticationException,
-    FileNotFoundException,
-    InvalidArgumentException,
-    NotEnoughSpaceException,
-    RateLimitException,
-    SandboxException,
-    SandboxNotFoundException,
-    SandboxNotRunningException,
-    ServiceBusyException,
-    TimeoutException,
-)
-from e2b.sandbox.commands.command_handle import CommandExitException
-from e2b.sandbox.filesystem.filesystem import FileType
 
-from sandlot.platform.core.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    PlatformError,
-    ProviderFull,
-    ProviderRefused,
-    SandboxGone,
-    Unavailable,
-)
+from sandlot.platform.core.errors import SandboxGone
 from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
-from sandlot.platform.core.ports import Box, OnOutput, Running
+from sandlot.platform.core.ports import Box
+from sandlot.platform.providers.e2b_box import E2BBox
+from sandlot.platform.providers.e2b_errors import translated
 
-SESSION_MARK, PLATFORM_MARK = "sandlot-session", "sandlot-platform"
+SESSION_METADATA, PLATFORM_METADATA = "sandlot-session", "sandlot-platform"
 CREATE_S = 120.0
 REQUEST_S = 60.0
-BOX_S = 20.0  # how long a way into a sandbox is used again without asking the provider
-MOST_BOXES = 512
-PIECE = 256 * 1024
-MOST_WORDS = 500
-_BUSY = frozenset({429, 502, 503, 504})
+BOX_S = 20.0  # how long a connection to a sandbox is reused without asking the provider
+MAX_BOXES = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where the provider is, and our key to it. Given to the SDK with every call, never through the environment."""
+    """A provider's address and our key. Given to the SDK with every call, never through the environment."""
 
     api_url: str
     domain: str
@@ -72,7 +46,7 @@ class Address:
 
 
 class E2BProvider:
-    """One provider of the configuration. `address` is asked for when needed: our own engine's is known only once it listens."""
+    """One provider of the configuration. `address` is called when needed: our own engine's is known only once it listens."""
 
     def __init__(
         self,
@@ -87,17 +61,17 @@ class E2BProvider:
         self._address, self._platform = address, platform
         self._boxes: dict[str, tuple[float, E2BBox]] = {}
 
-    async def create(self, wish: SandboxSpec) -> str:
+    async def create(self, spec: SandboxSpec) -> str:
         address = await self._address()
         with translated(self.name, "start a sandbox"):
             made = await AsyncSandbox.create(
-                wish.template,
-                timeout=wish.timeout_s,
-                envs=dict(wish.envs),
-                metadata={**wish.metadata, SESSION_MARK: wish.session, PLATFORM_MARK: self._platform},
-                # Whatever becomes of us, it does not run for ever, and nothing in it is lost.
+                spec.template,
+                timeout=spec.timeout_s,
+                envs=dict(spec.envs),
+                metadata={**spec.metadata, SESSION_METADATA: spec.session, PLATFORM_METADATA: self._platform},
+                # If this platform stops, the sandbox does not run for ever, and nothing in it is lost.
                 lifecycle={"on_timeout": "pause", "auto_resume": True},
-                idempotency_key=wish.session.lower().replace("_", "-"),
+                idempotency_key=spec.session.lower().replace("_", "-"),
                 **address.params(CREATE_S),
             )
         self._keep(made, address)
@@ -136,152 +110,33 @@ class E2BProvider:
                 info = await AsyncSandbox.get_info(sandbox_id, **address.params())
         except SandboxGone:
             return None
-        return _found(info)
+        return _provider_sandbox(info)
 
     async def inventory(self) -> Sequence[ProviderSandbox]:
         address = await self._address()
-        query = SandboxQuery(metadata={PLATFORM_MARK: self._platform})
-        found: list[ProviderSandbox] = []
+        query = SandboxQuery(metadata={PLATFORM_METADATA: self._platform})
+        sandboxes: list[ProviderSandbox] = []
         with translated(self.name, "list sandboxes"):
             pages = AsyncSandbox.list(query=query, limit=100, **address.params())
             while pages.has_next:
-                # Looked at again here: a provider that filters nothing must not make us end what is somebody else's.
-                page = [info for info in await pages.next_items() if info.metadata.get(PLATFORM_MARK) == self._platform]
-                found += [_found(info) for info in page]
-        return found
+                # Filtered here again: a provider that ignores the query must not make us end other people's sandboxes.
+                page = [
+                    info for info in await pages.next_items() if info.metadata.get(PLATFORM_METADATA) == self._platform
+                ]
+                sandboxes += [_provider_sandbox(info) for info in page]
+        return sandboxes
 
     def _keep(self, sandbox: AsyncSandbox, address: Address) -> E2BBox:
-        if len(self._boxes) >= MOST_BOXES:
+        if len(self._boxes) >= MAX_BOXES:
             self._boxes.clear()
         box = E2BBox(self.name, sandbox, address.public_scheme, lambda: self._boxes.pop(sandbox.sandbox_id, None))
         self._boxes[sandbox.sandbox_id] = (time.monotonic(), box)
         return box
 
 
-class E2BBox:
-    """A way into one sandbox. What it says about itself is data from inside: bounded, and never acted upon."""
-
-    def __init__(self, provider: str, sandbox: AsyncSandbox, scheme: str, forget: Callable[[], object]) -> None:
-        self._provider, self._sandbox, self._scheme, self._forget = provider, sandbox, scheme, forget
-
-    async def start(
-        self, command: str, *, cwd: str | None, envs: Mapping[str, str], user: str | None, on_output: OnOutput
-    ) -> Running:
-        async def stdout(text: str) -> None:
-            await on_output("stdout", text)
-
-        async def stderr(text: str) -> None:
-            await on_output("stderr", text)
-
-        with self._acting("start a command"):
-            handle = await self._sandbox.commands.run(
-                command,
-                background=True,
-                envs=dict(envs),
-                cwd=cwd,
-                user=user,
-                on_stdout=stdout,
-                on_stderr=stderr,
-                timeout=0,
-                retain_output=False,
-            )
-        return _Handle(self, handle)
-
-    async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
-        with self._acting("write a file"):
-            await self._sandbox.files.write(path, content)
-
-    async def size(self, path: str) -> int:
-        with self._acting("look at a file"):
-            info = await self._sandbox.files.get_info(path)
-        if info.type is not FileType.FILE:
-            raise InvalidRequest(f"could not read {path[:200]!r}: it is not a file")
-        return info.size
-
-    async def read(self, path: str) -> AsyncIterator[bytes]:
-        with self._acting("read a file"):
-            reader = await self._sandbox.files.read(path, format="stream")
-            async with reader:
-                async for piece in reader:
-                    yield bytes(piece)
-
-    def url(self, port: int) -> str:
-        return f"{self._scheme}://{self._sandbox.get_host(port)}"
-
-    @contextmanager
-    def _acting(self, doing: str) -> Iterator[None]:
-        try:
-            with translated(self._provider, doing, inside=True):
-                yield
-        except (SandboxGone, Unavailable):
-            self._forget()
-            raise
-
-
-class _Handle:
-    def __init__(self, box: E2BBox, handle: Any) -> None:
-        self._box, self._handle = box, handle
-        self.pid: int = handle.pid
-
-    async def wait(self) -> int:
-        try:
-            with self._box._acting("follow a command"):
-                result = await self._handle.wait()
-                return int(result.exit_code)
-        except CommandExitException as ended:
-            return int(ended.exit_code)
-
-    async def kill(self) -> None:
-        with self._box._acting("end a command"):
-            await self._handle.kill()
-
-
-def _found(info: Any) -> ProviderSandbox:
+def _provider_sandbox(info: Any) -> ProviderSandbox:
     return ProviderSandbox(
         id=info.sandbox_id,
-        session=info.metadata.get(SESSION_MARK, ""),
+        session=info.metadata.get(SESSION_METADATA, ""),
         is_paused=info.state == SandboxState.PAUSED,
     )
-
-
-@contextmanager
-def translated(provider: str, doing: str, *, inside: bool = False) -> Iterator[None]:
-    """Raise our errors for the SDK's. `inside`: the answer is the sandbox's own, not the provider's."""
-    try:
-        yield
-    except (PlatformError, CommandExitException):
-        raise
-    except Exception as error:
-        if not isinstance(error, (OSError, httpx.HTTPError)) and not _is_foreign(error):
-            raise
-        raise _translate(error, provider, doing, inside) from error
-
-
-def _is_foreign(error: Exception) -> bool:
-    # The SDK raises bare `Exception` here and there, and lets errors of its transports through.
-    return type(error) is Exception or type(error).__module__.split(".")[0] in ("e2b", "pyqwest", "connectrpc")
-
-
-def _translate(error: Exception, provider: str, doing: str, inside: bool) -> PlatformError:
-    words = str(error)[:MOST_WORDS]
-    if isinstance(error, (SandboxNotFoundException, SandboxNotRunningException)):
-        return SandboxGone(f"could not {doing}: provider {provider!r} has this sandbox no more, or paused it")
-    if isinstance(error, FileNotFoundException):
-        return NotFound(f"could not {doing}: {words}")
-    if isinstance(error, InvalidArgumentException) or (inside and isinstance(error, AuthenticationException)):
-        return InvalidRequest(f"could not {doing}: {words}")
-    if isinstance(error, NotEnoughSpaceException):
-        return Conflict(f"could not {doing}: the sandbox has no space left")
-    if isinstance(error, (RateLimitException, ServiceBusyException)):
-        return ProviderFull(f"could not {doing}: provider {provider!r} has no room just now ({words})")
-    if isinstance(error, AuthenticationException):
-        return ProviderRefused(
-            f"could not {doing}: provider {provider!r} refuses this platform's key; the operator must renew it"
-        )
-    status = getattr(error, "status_code", None)
-    if isinstance(error, SandboxException) and not isinstance(error, TimeoutException):
-        if status is None and inside:
-            return InvalidRequest(f"could not {doing}: {words}")
-        if status is not None and status not in _BUSY and status < 500:
-            return ProviderRefused(f"could not {doing}: provider {provider!r} answers: {words}")
-    return Unavailable(f"could not {doing}: provider {provider!r} does not answer ({type(error).__name__}); try again")

@@ -1,4 +1,4 @@
-"""The health of providers: which of them answer, and when to ask the others again."""
+"""The providers by name, and their health: which answer, and when to ask the others again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Down:
     problem: str
 
 
-class Providers:
-    """All providers by name. Calls go through `calling`, so that one that is down is told from one that says no."""
+class ProviderRegistry:
+    """All providers by name. Calls go through `calling`, which notes whether a provider is down or refuses."""
 
     def __init__(self, providers: Mapping[str, Provider], clock: Clock) -> None:
         self._providers, self._clock = dict(providers), clock
@@ -65,16 +65,16 @@ class Providers:
         except ProviderFull:
             raise
         except Unavailable as error:
-            self._fell(name, str(error))
+            self._mark_down(name, str(error))
             raise
         except PlatformError:
-            self._answered(name)
+            self._mark_up(name)
             raise
         else:
-            self._answered(name)
+            self._mark_up(name)
 
     async def run(self, interval_s: float = 1.0) -> None:
-        """Ask those that are down whether they are back, for ever."""
+        """Ask providers that are down whether they are back, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             for name, down in list(self._down.items()):
@@ -85,14 +85,14 @@ class Providers:
                     except PlatformError as error:
                         log.debug("provider %s still does not answer: %s", name, error)
 
-    def _fell(self, name: str, problem: str) -> None:
+    def _mark_down(self, name: str, problem: str) -> None:
         now, before = self._clock(), self._down.get(name)
         wait = min(before.wait * 2, LONGEST_WAIT) if before is not None else FIRST_WAIT
         if before is None:
             log.warning("provider %s is down: %s", name, problem)
         self._down[name] = _Down(before.since if before else now, wait, now + wait, problem)
 
-    def _answered(self, name: str) -> None:
+    def _mark_up(self, name: str) -> None:
         down = self._down.pop(name, None)
         if down is not None:
             log.warning("provider %s is back after %.0f s", name, (self._clock() - down.since).total_seconds())

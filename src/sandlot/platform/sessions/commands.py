@@ -1,27 +1,23 @@
-"""Commands in sandboxes: foreground, background and streamed; each is logged, bounded in time and in what is kept of its output."""
+"""Commands in sandboxes: to their end, in the background or streamed. Each is logged, and limited in time and output."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import secrets
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandlot.platform.core.errors import PlatformError, Unavailable
-from sandlot.platform.core.model import EventType, Outcome, Session
-from sandlot.platform.core.ports import Channel, OnOutput, Running
-from sandlot.platform.sessions.service import Sessions, Target, Use
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import CommandOutcome, Session
+from sandlot.platform.core.ports import Channel, OnOutput, RunningCommand
+from sandlot.platform.sessions.command_log import MAX_SHOWN, CommandLog, new_command_id
+from sandlot.platform.sessions.service import SandboxHandle, Sessions, SessionTarget
 from sandlot.platform.sessions.state import SessionState
 
-log = logging.getLogger(__name__)
-MOST_OUTPUT = 4 << 20  # characters that a foreground command may answer with
-MOST_LOGGED = 1 << 20  # characters of a command's output that go into the event log
-BATCH_CHARS, BATCH_S = 16 * 1024, 0.2
-MOST_SHOWN = 2000  # characters of a command in its events
+MAX_OUTPUT = 4 << 20  # characters that a foreground command may answer with
 TIMED_OUT = 124  # what `timeout` in a shell says
 PENDING = 64  # pieces of output that a stream holds for a slow reader
 
@@ -36,24 +32,24 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class CommandStarted:
     command_id: str
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CommandOutput:
     channel: Channel
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnded:
     exit_code: int
     timed_out: bool
 
 
-Happening = Started | Piece | Ended
+CommandEvent = CommandStarted | CommandOutput | CommandEnded
 
 
 class Commands:
@@ -61,48 +57,48 @@ class Commands:
         self._sessions, self._state = sessions, state
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, target: Target, command: Command) -> Outcome:
-        """To its end. What a command says and how it fails is a result."""
-        async with self._sessions.using(target) as use:
-            kept = _Kept()
-            follower = _Follower(self._state, use.session, command, kept.take)
-            running = await follower.start(use)
+    async def run(self, target: SessionTarget, command: Command) -> CommandOutcome:
+        """Run it to its end. What a command writes and how it fails is a result."""
+        async with self._sessions.using(target) as handle:
+            kept = _OutputBuffer()
+            follower = _CommandFollower(self._state, handle.session, command, kept.take)
+            running = await follower.start(handle)
             exit_code, timed_out = await follower.end(running, command.timeout_s)
             return kept.outcome(exit_code, timed_out)
 
-    async def background(self, target: Target, command: Command) -> Started:
-        """Started, and left alone. It does not keep the sandbox from being paused when nobody uses it."""
-        async with self._sessions.using(target) as use:
-            follower = _Follower(self._state, use.session, command, None)
-            running = await follower.start(use)
+    async def background(self, target: SessionTarget, command: Command) -> CommandStarted:
+        """Start it and return at once. It does not keep the sandbox from idle pause; see `BackgroundCommands`."""
+        async with self._sessions.using(target) as handle:
+            follower = _CommandFollower(self._state, handle.session, command, None)
+            running = await follower.start(handle)
         self._own(follower.end(running, None))
-        return Started(follower.id, running.pid)
+        return CommandStarted(follower.id, running.pid)
 
-    async def stream(self, target: Target, command: Command) -> AsyncGenerator[Happening]:
-        """As it happens. Who leaves early does not end the command; its events tell the rest."""
-        pieces: asyncio.Queue[Happening | PlatformError] = asyncio.Queue(PENDING)
+    async def stream(self, target: SessionTarget, command: Command) -> AsyncGenerator[CommandEvent]:
+        """Yield its output as it comes. The command goes on if the reader leaves early; its events tell the rest."""
+        pieces: asyncio.Queue[CommandEvent | PlatformError] = asyncio.Queue(PENDING)
         gone, begun = asyncio.Event(), asyncio.Event()
 
-        async def pass_on(happening: Happening | PlatformError) -> None:
+        async def pass_on(event: CommandEvent | PlatformError) -> None:
             if not gone.is_set():
-                put, left = asyncio.ensure_future(pieces.put(happening)), asyncio.ensure_future(gone.wait())
+                put, left = asyncio.ensure_future(pieces.put(event)), asyncio.ensure_future(gone.wait())
                 await asyncio.wait((put, left), return_when=asyncio.FIRST_COMPLETED)
                 for waiting in (put, left):
                     waiting.cancel()
 
         async def take(channel: Channel, text: str) -> None:
             await begun.wait()  # a quick command speaks before we know that it has started
-            await pass_on(Piece(channel, text))
+            await pass_on(CommandOutput(channel, text))
 
         async def follow() -> None:
             try:
-                async with self._sessions.using(target) as use:
-                    follower = _Follower(self._state, use.session, command, take)
-                    running = await follower.start(use)
-                    await pass_on(Started(follower.id, running.pid))
+                async with self._sessions.using(target) as handle:
+                    follower = _CommandFollower(self._state, handle.session, command, take)
+                    running = await follower.start(handle)
+                    await pass_on(CommandStarted(follower.id, running.pid))
                     begun.set()
                     exit_code, timed_out = await follower.end(running, command.timeout_s)
-                    await pass_on(Ended(exit_code, timed_out))
+                    await pass_on(CommandEnded(exit_code, timed_out))
             except PlatformError as error:
                 await pass_on(error)
             except asyncio.CancelledError:
@@ -113,11 +109,11 @@ class Commands:
         self._own(follow())
         try:
             while True:
-                happening = await pieces.get()
-                if isinstance(happening, PlatformError):
-                    raise happening
-                yield happening
-                if isinstance(happening, Ended):
+                event = await pieces.get()
+                if isinstance(event, PlatformError):
+                    raise event
+                yield event
+                if isinstance(event, CommandEnded):
                     return
         finally:
             gone.set()
@@ -138,7 +134,7 @@ class Commands:
         task.add_done_callback(self._tasks.discard)
 
 
-class _Kept:
+class _OutputBuffer:
     """Output as the caller gets it back: the beginning, up to a limit."""
 
     def __init__(self) -> None:
@@ -147,7 +143,7 @@ class _Kept:
         self._truncated = False
 
     async def take(self, channel: Channel, text: str) -> None:
-        room = MOST_OUTPUT - self._size
+        room = MAX_OUTPUT - self._size
         if len(text) > room:
             self._truncated = True
             text = text[:room]
@@ -155,8 +151,8 @@ class _Kept:
             self._pieces.append((channel, text))
             self._size += len(text)
 
-    def outcome(self, exit_code: int, timed_out: bool) -> Outcome:
-        return Outcome(
+    def outcome(self, exit_code: int, timed_out: bool) -> CommandOutcome:
+        return CommandOutcome(
             output="".join(text for _, text in self._pieces),
             stdout="".join(text for channel, text in self._pieces if channel == "stdout"),
             stderr="".join(text for channel, text in self._pieces if channel == "stderr"),
@@ -166,38 +162,29 @@ class _Kept:
         )
 
 
-class _Follower:
-    """One command, from its start to its end, told in events. Output is logged in batches: a chatty command is not a flood of rows."""
+class _CommandFollower:
+    """One command, from its start to its end, told in events."""
 
     def __init__(self, state: SessionState, session: Session, command: Command, taker: OnOutput | None) -> None:
-        self.id = f"cmd_{secrets.token_hex(8)}"
-        self._state, self._session, self._command, self._taker = state, session, command, taker
-        self._batch: list[tuple[Channel, str]] = []
-        self._batched = self._logged = 0
-        self._told = asyncio.Event()  # its start is in the log, so its output may follow
-        self._turn = asyncio.Lock()  # batches reach the log in their order
-        self._later: asyncio.Task[None] | None = None
+        self._command, self._taker = command, taker
+        self._log = CommandLog(state, session, new_command_id())
+        self.id = self._log.id
 
-    async def start(self, use: Use) -> Running:
-        running = await use.box.start(
-            self._command.command,
-            cwd=self._command.cwd,
-            envs=self._command.envs,
-            user=self._command.user,
-            on_output=self._output,
+    async def start(self, handle: SandboxHandle) -> RunningCommand:
+        command = self._command
+        running = await handle.box.commands.start(
+            command.command, cwd=command.cwd, envs=command.envs, user=command.user, on_output=self._output
         )
-        shown = self._command.command[:MOST_SHOWN]
-        await self._log(EventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=self._command.cwd)
-        self._told.set()
+        shown = command.command[:MAX_SHOWN]
+        await self._log.append(SandboxEventType.COMMAND_STARTED, pid=running.pid, command=shown, cwd=command.cwd)
+        self._log.open()
         return running
 
-    async def end(self, running: Running, timeout_s: float | None) -> tuple[int, bool]:
-        """Its exit code, and whether it was ended for taking too long."""
+    async def end(self, running: RunningCommand, timeout_s: float | None) -> tuple[int, bool]:
+        """Its exit code, and whether it was ended because it took too long."""
         began, timed_out = time.monotonic(), False
         waiting = asyncio.ensure_future(running.wait())
-        waiting.add_done_callback(
-            lambda task: task.cancelled() or task.exception()
-        )  # seen, even if nobody waits any more
+        waiting.add_done_callback(lambda task: task.cancelled() or task.exception())  # read, even if nobody waits
         try:
             done, _ = await asyncio.wait((waiting,), timeout=timeout_s)
             if not done:
@@ -206,80 +193,24 @@ class _Follower:
                 await asyncio.wait((waiting,), timeout=10)
             exit_code = TIMED_OUT if timed_out else await waiting
         except PlatformError as error:
-            await self._flush()
-            await self._log(EventType.COMMAND_ENDED, exit_code=None, reason=str(error))
+            await self._log.flush()
+            await self._log.append(SandboxEventType.COMMAND_ENDED, exit_code=None, reason=str(error))
+            raise
+        except asyncio.CancelledError:
+            waiting.cancel()
+            await running.detach()
             raise
         finally:
             waiting.cancel()
-            if self._later is not None:
-                self._later.cancel()
-        await self._flush()
+            self._log.close()
+        await self._log.flush()
         seconds = round(time.monotonic() - began, 3)
-        await self._log(
-            EventType.COMMAND_ENDED, exit_code=exit_code, timed_out=timed_out, pid=running.pid, seconds=seconds
+        await self._log.append(
+            SandboxEventType.COMMAND_ENDED, exit_code=exit_code, timed_out=timed_out, pid=running.pid, seconds=seconds
         )
         return exit_code, timed_out
 
     async def _output(self, channel: Channel, text: str) -> None:
         if self._taker is not None:
             await self._taker(channel, text)
-        room = MOST_LOGGED - self._logged - self._batched
-        if room <= 0:
-            return
-        self._batch.append((channel, text[:room]))
-        self._batched += min(len(text), room)
-        if self._batched >= BATCH_CHARS:
-            await self._flush()
-        elif self._later is None:
-            self._later = asyncio.create_task(self._flush_soon())
-
-    async def _flush_soon(self) -> None:
-        await asyncio.sleep(BATCH_S)
-        self._later = None
-        await self._flush()
-
-    async def _flush(self) -> None:
-        await self._told.wait()
-        async with self._turn:
-            await self._append(self._taken())
-
-    def _taken(self) -> list[tuple[Channel, str]]:
-        batch, self._batch = self._batch, []
-        self._logged += self._batched
-        self._batched = 0
-        joined: list[tuple[Channel, str]] = []
-        for channel, text in batch:
-            if joined and joined[-1][0] == channel:
-                joined[-1] = (channel, joined[-1][1] + text)
-            else:
-                joined.append((channel, text))
-        return [
-            (channel, text[at : at + BATCH_CHARS])
-            for channel, text in joined
-            for at in range(0, len(text), BATCH_CHARS)
-        ]
-
-    async def _append(self, joined: list[tuple[Channel, str]]) -> None:
-        if not joined:
-            return
-        cut = True if self._logged >= MOST_LOGGED else None
-        events = [
-            self._state.event(
-                self._session, EventType.COMMAND_OUTPUT, command_id=self.id, channel=channel, text=_clean(text), cut=cut
-            )
-            for channel, text in joined
-        ]
-        try:
-            await self._state.events.append(*events)
-        except PlatformError as error:  # the command is none the worse for it
-            log.warning("output of %s could not be logged: %s", self.id, error)
-
-    async def _log(self, kind: EventType, **data: object) -> None:
-        try:
-            await self._state.log(self._session, kind, command_id=self.id, **data)
-        except PlatformError as error:
-            log.warning("%s of %s could not be logged: %s", kind.value, self.id, error)
-
-
-def _clean(text: str) -> str:
-    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL keeps no NUL
+        await self._log.output(channel, text)

@@ -1,4 +1,4 @@
-"""The queue: who may start or resume next, why the others wait, and the starting itself."""
+"""The queue: decides which session starts or resumes next, and starts it."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from sandlot.platform.core.errors import (
     SandboxGone,
     Unavailable,
 )
-from sandlot.platform.core.model import ACTIVE, EventType, Limits, SandboxSpec, Session, Status
-from sandlot.platform.providers.health import Providers
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import ACTIVE, SandboxSpec, Session, SessionLimits, SessionStatus
+from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
-FULL_S = 2.0  # how long a provider without room is left alone
-LEASE_MARGIN_S = 60  # a provider acts by itself only when we did not
+PROVIDER_FULL_S = 2.0  # how long a full provider is not asked again
+LEASE_MARGIN_S = 60  # a provider's own timeout is later than ours by this much
 POLL_S = 1.0
-MOST_FAILURES = 1000
+MAX_FAILURES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a session stands in the queue. No reason: it is next."""
+class QueuePosition:
+    """The position of a session in the queue. Without a reason to wait, it starts next."""
 
     session: Session
     position: int
     reason: str | None
 
 
-def line_up(
+def queue_order(
     queued: Sequence[Session],
     active: Sequence[Session],
-    limits: Limits,
+    limits: SessionLimits,
     problem: Callable[[str], str | None] = lambda _: None,
-) -> list[Place]:
-    """Everybody in their order. Fair: who has less running comes first; among equals, who came first."""
+) -> list[QueuePosition]:
+    """The queue in order. Fair: users with fewer running sandboxes come first, then by arrival."""
     running = Counter(session.user_id for session in active)
     total, ahead = len(active), Counter[str]()
     keyed: list[tuple[int, datetime, str, Session]] = []
@@ -52,7 +53,7 @@ def line_up(
         rank = running[session.user_id] + ahead[session.user_id]
         ahead[session.user_id] += 1
         keyed.append((rank, *_arrival(session), session))
-    places: list[Place] = []
+    positions: list[QueuePosition] = []
     for position, (*_, session) in enumerate(sorted(keyed, key=lambda entry: entry[:3]), start=1):
         reason = problem(session.provider)
         if reason is None and running[session.user_id] >= limits.running_per_user:
@@ -62,8 +63,8 @@ def line_up(
         if reason is None:
             running[session.user_id] += 1
             total += 1
-        places.append(Place(session, position, reason))
-    return places
+        positions.append(QueuePosition(session, position, reason))
+    return positions
 
 
 def _arrival(session: Session) -> tuple[datetime, str]:
@@ -71,22 +72,22 @@ def _arrival(session: Session) -> tuple[datetime, str]:
 
 
 def lease_s(session: Session, now: datetime) -> int:
-    """How long a provider should keep the sandbox running if it hears no more from us."""
+    """The timeout that the provider is given: how long the sandbox runs if this platform stops."""
     left = (session.expires_at - now).total_seconds() if session.expires_at else session.timeout_s
     return max(0, int(left)) + LEASE_MARGIN_S
 
 
 class Queue:
-    def __init__(self, *, state: SessionState, providers: Providers, limits: Limits) -> None:
+    def __init__(self, *, state: SessionState, providers: ProviderRegistry, limits: SessionLimits) -> None:
         self._state, self._providers, self._limits = state, providers, limits
         self._work = asyncio.Event()
         self._launching: dict[str, asyncio.Task[None]] = {}
         self._full_until: dict[str, datetime] = {}
         self._failures: dict[str, PlatformError] = {}
-        providers.on_recovery.append(self.kick)
+        providers.on_recovery.append(self.notify)
 
-    def kick(self) -> None:
-        """Something changed that may let somebody in."""
+    def notify(self) -> None:
+        """Something changed: look at the queue again."""
         self._work.set()
 
     def is_launching(self, session: str) -> bool:
@@ -96,16 +97,16 @@ class Queue:
         """Why a start failed, as it was raised; for whoever waits for it in this process."""
         return self._failures.get(session)
 
-    async def places(self) -> list[Place]:
-        queued = await self._state.store.query(statuses=[Status.QUEUED])
+    async def positions(self) -> list[QueuePosition]:
+        queued = await self._state.store.query(statuses=[SessionStatus.QUEUED])
         active = await self._state.store.query(statuses=ACTIVE) if queued else ()
-        return line_up(queued, active, self._limits, self._problem)
+        return queue_order(queued, active, self._limits, self._problem)
 
-    async def place(self, session: str) -> Place | None:
-        return next((place for place in await self.places() if place.session.id == session), None)
+    async def position_of(self, session: str) -> QueuePosition | None:
+        return next((position for position in await self.positions() if position.session.id == session), None)
 
     async def run(self) -> None:
-        """Let in whoever may, for ever."""
+        """Start what may start, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._work.wait(), POLL_S)
@@ -113,58 +114,60 @@ class Queue:
             try:
                 await self.dispatch()
             except Unavailable as error:
-                log.error("the queue stands still: %s", error)
+                log.error("the queue is blocked: %s", error)
                 await asyncio.sleep(POLL_S)
 
     async def dispatch(self) -> None:
-        for place in await self.places():
-            if place.reason is not None:
+        for position in await self.positions():
+            if position.reason is not None:
                 continue
-            resuming = place.session.provider_sandbox_id is not None
-            with contextlib.suppress(Conflict):  # cancelled at this very moment
-                claimed = await self._state.move(place.session, Status.RESUMING if resuming else Status.STARTING)
+            resuming = position.session.provider_sandbox_id is not None
+            with contextlib.suppress(Conflict):  # cancelled at the same moment
+                claimed = await self._state.move(
+                    position.session, SessionStatus.RESUMING if resuming else SessionStatus.STARTING
+                )
                 self._launch(claimed)
 
     async def close(self) -> None:
-        """What is being started stays so in the state; the next start of the platform finds it at the provider."""
+        """Stop. Starts in flight stay in their state; the next start of the platform finds them at the provider."""
         tasks = list(self._launching.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _launch(self, session: Session) -> None:
-        task = asyncio.create_task(self._bring_up(session))
+        task = asyncio.create_task(self._launch_session(session))
         self._launching[session.id] = task
 
         def ended(_: asyncio.Task[None]) -> None:
             self._launching.pop(session.id, None)
-            self.kick()
+            self.notify()
             if not task.cancelled() and (error := task.exception()):
                 log.error("starting %s failed unexpectedly", session.id, exc_info=error)
 
         task.add_done_callback(ended)
 
-    async def _bring_up(self, session: Session) -> None:
+    async def _launch_session(self, session: Session) -> None:
         try:
-            if session.status is Status.RESUMING:
+            if session.status is SessionStatus.RESUMING:
                 await self._resume(session)
             else:
                 await self._start(session)
         except Conflict:
-            log.info("sandbox %s changed while it was being brought up", session.id)
+            log.info("sandbox %s changed while it was starting", session.id)
         except SandboxGone as error:
             await self._lost(session, error)
         except ProviderFull as error:
-            self._full_until[session.provider] = self._state.clock() + timedelta(seconds=FULL_S)
-            await self._back(session, error)
+            self._full_until[session.provider] = self._state.clock() + timedelta(seconds=PROVIDER_FULL_S)
+            await self._requeue(session, error)
         except Unavailable as error:
-            await self._back(session, error)
+            await self._requeue(session, error)
         except PlatformError as error:
             await self._failed(session, error)
 
     async def _start(self, session: Session) -> None:
         now = self._state.clock()
-        wish = SandboxSpec(
+        spec = SandboxSpec(
             session=session.id,
             template=session.template_id,
             timeout_s=lease_s(session, now),
@@ -172,13 +175,13 @@ class Queue:
             metadata=session.metadata,
         )
         async with self._providers.calling(session.provider) as provider:
-            made = await provider.create(wish)
+            made = await provider.create(spec)
         now = self._state.clock()
         try:
             await self._state.move(
                 session,
-                Status.RUNNING,
-                self._state.event(session, EventType.READY),
+                SessionStatus.RUNNING,
+                self._state.event(session, SandboxEventType.READY),
                 provider_sandbox_id=made,
                 envs={},
                 started_at=now,
@@ -187,16 +190,16 @@ class Queue:
                 queued_at=None,
                 problem=None,
             )
-        except Conflict:  # deleted while it started: it must not outlive that
-            await self._undo(session, made)
+        except Conflict:  # deleted while it started: the sandbox must go, too
+            await self._kill_unwanted(session, made)
             raise
 
-    async def _undo(self, session: Session, made: str) -> None:
+    async def _kill_unwanted(self, session: Session, made: str) -> None:
         async with self._providers.calling(session.provider) as provider:
             await provider.kill(made)
         now = await self._state.store.get(session.id)
-        if now is not None and now.status is Status.DELETING:
-            await self._state.move(now, Status.DELETED, self._state.event(now, EventType.DELETED))
+        if now is not None and now.status is SessionStatus.DELETING:
+            await self._state.move(now, SessionStatus.DELETED, self._state.event(now, SandboxEventType.DELETED))
 
     async def _resume(self, session: Session) -> None:
         assert session.provider_sandbox_id is not None
@@ -206,41 +209,41 @@ class Queue:
             await provider.connect(session.provider_sandbox_id, session.timeout_s + LEASE_MARGIN_S)
         await self._state.move(
             session,
-            Status.RUNNING,
-            self._state.event(session, EventType.RESUMED),
+            SessionStatus.RUNNING,
+            self._state.event(session, SandboxEventType.RESUMED),
             expires_at=expires_at,
             last_used_at=self._state.clock(),
             queued_at=None,
             problem=None,
         )
 
-    async def _back(self, session: Session, error: PlatformError) -> None:
+    async def _requeue(self, session: Session, error: PlatformError) -> None:
         with contextlib.suppress(Conflict):
-            await self._state.move(session, Status.QUEUED, problem=str(error))
+            await self._state.move(session, SessionStatus.QUEUED, problem=str(error))
 
     async def _lost(self, session: Session, error: NotFound) -> None:
-        """What was paused is no more at the provider."""
-        await self._end(session, Status.DELETED, error)
+        """The provider no longer has the paused sandbox."""
+        await self._end(session, SessionStatus.DELETED, error)
 
     async def _failed(self, session: Session, error: PlatformError) -> None:
-        if session.status is Status.RESUMING:  # its state is still there; the next use tries again
-            self._remember(session, error)
+        if session.status is SessionStatus.RESUMING:  # its state is still there; the next use tries again
+            self._remember_failure(session, error)
             with contextlib.suppress(Conflict):
-                event = self._state.event(session, EventType.ERROR, message=str(error))
-                await self._state.move(session, Status.PAUSED, event, queued_at=None, problem=str(error))
+                event = self._state.event(session, SandboxEventType.ERROR, message=str(error))
+                await self._state.move(session, SessionStatus.PAUSED, event, queued_at=None, problem=str(error))
             return
-        await self._end(session, Status.FAILED, error)
+        await self._end(session, SessionStatus.FAILED, error)
 
-    async def _end(self, session: Session, to: Status, error: PlatformError) -> None:
-        self._remember(session, error)
-        events = [self._state.event(session, EventType.ERROR, message=str(error))]
-        if to is Status.DELETED:
-            events.append(self._state.event(session, EventType.DELETED, reason="lost at the provider"))
+    async def _end(self, session: Session, to: SessionStatus, error: PlatformError) -> None:
+        self._remember_failure(session, error)
+        events = [self._state.event(session, SandboxEventType.ERROR, message=str(error))]
+        if to is SessionStatus.DELETED:
+            events.append(self._state.event(session, SandboxEventType.DELETED, reason="lost at the provider"))
         with contextlib.suppress(Conflict):
             await self._state.move(session, to, *events, problem=str(error))
 
-    def _remember(self, session: Session, error: PlatformError) -> None:
-        if len(self._failures) >= MOST_FAILURES:
+    def _remember_failure(self, session: Session, error: PlatformError) -> None:
+        if len(self._failures) >= MAX_FAILURES:
             self._failures.clear()
         self._failures[session.id] = error
 

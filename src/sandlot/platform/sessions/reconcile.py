@@ -1,4 +1,4 @@
-"""SessionReconciler: compares the state with what providers really have; adopts what is ours, removes what nobody knows, says so in the log."""
+"""Reconciliation: compares sessions with the sandboxes that providers have; adopts what is ours and removes strays."""
 
 from __future__ import annotations
 
@@ -10,118 +10,121 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sandlot.platform.core.errors import Conflict, PlatformError
-from sandlot.platform.core.model import LIVING, EventType, ProviderSandbox, Session, Status
-from sandlot.platform.providers.health import Providers
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import LIVE, ProviderSandbox, Session, SessionStatus
+from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 30.0
-_SETTLED = frozenset({Status.RUNNING, Status.PAUSED})
-_BETWEEN = frozenset({Status.STARTING, Status.RESUMING, Status.PAUSING})
+_STABLE = frozenset({SessionStatus.RUNNING, SessionStatus.PAUSED})
+_TRANSITIONAL = frozenset({SessionStatus.STARTING, SessionStatus.RESUMING, SessionStatus.PAUSING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Where the state and one provider disagree."""
+    """The differences between sessions and one provider."""
 
-    strays: Sequence[ProviderSandbox] = ()  # sandboxes that no living session owns
+    strays: Sequence[ProviderSandbox] = ()  # sandboxes that no live session owns
     missing: Sequence[Session] = ()  # sessions whose sandbox was not listed
     moved: Sequence[tuple[Session, ProviderSandbox]] = ()  # paused or resumed without us
 
 
 def drift(sessions: Sequence[Session], found: Sequence[ProviderSandbox]) -> Drift:
-    """Compare. A session that is on its way from one state to another is neither here nor there."""
-    living = {session.id: session for session in sessions}
-    by_id = {one.id: one for one in found}
-    strays = [one for one in found if not _owns(living.get(one.session), one)]
-    settled = [session for session in sessions if session.status in _SETTLED]
+    """Compare. Sessions in a transitional state are left alone."""
+    live = {session.id: session for session in sessions}
+    by_id = {sandbox.id: sandbox for sandbox in found}
+    strays = [sandbox for sandbox in found if not _owns(live.get(sandbox.session), sandbox)]
+    settled = [session for session in sessions if session.status in _STABLE]
     missing = [session for session in settled if session.provider_sandbox_id not in by_id]
     moved = [
-        (session, one)
+        (session, sandbox)
         for session in settled
-        if (one := by_id.get(session.provider_sandbox_id or "")) is not None
-        and one.is_paused != (session.status is Status.PAUSED)
+        if (sandbox := by_id.get(session.provider_sandbox_id or "")) is not None
+        and sandbox.is_paused != (session.status is SessionStatus.PAUSED)
     ]
     return Drift(strays=strays, missing=missing, moved=moved)
 
 
-def _owns(session: Session | None, one: ProviderSandbox) -> bool:
+def _owns(session: Session | None, sandbox: ProviderSandbox) -> bool:
     if session is None:
         return False
-    return session.provider_sandbox_id == one.id or (
-        session.provider_sandbox_id is None and session.status in (Status.STARTING, Status.QUEUED, Status.DELETING)
+    return session.provider_sandbox_id == sandbox.id or (
+        session.provider_sandbox_id is None
+        and session.status in (SessionStatus.STARTING, SessionStatus.QUEUED, SessionStatus.DELETING)
     )
 
 
 class SessionReconciler:
-    def __init__(self, *, state: SessionState, sessions: Sessions, queue: Queue, providers: Providers) -> None:
+    def __init__(self, *, state: SessionState, sessions: Sessions, queue: Queue, providers: ProviderRegistry) -> None:
         self._state, self._sessions, self._queue, self._providers = state, sessions, queue, providers
-        self._unfinished: set[str] = set()  # providers that an earlier run's work was not compared with yet
-        self._left: set[tuple[str, int]] = set()  # sessions that run left between two states, as they were
+        self._unfinished: set[str] = set()  # providers whose interrupted sessions are not resolved yet
+        # Ids and revisions of sessions that an earlier run left in a transitional state.
+        self._interrupted: set[tuple[str, int]] = set()
 
     async def at_start(self) -> None:
-        """What an earlier run left between two states is decided, provider by provider, as soon as each answers."""
+        """Resolve what an earlier run left in a transitional state, for each provider as soon as it answers."""
         self._unfinished = set(self._providers.all)
-        between = await self._state.store.query(statuses=_BETWEEN)
-        self._left = {(session.id, session.revision) for session in between}
-        await self.look()
+        between = await self._state.store.query(statuses=_TRANSITIONAL)
+        self._interrupted = {(session.id, session.revision) for session in between}
+        await self.reconcile()
 
     async def run(self, interval_s: float = INTERVAL_S) -> None:
         while True:
             await asyncio.sleep(1.0 if self._unfinished else interval_s)
             try:
-                await self.look()
+                await self.reconcile()
             except PlatformError as error:
-                log.error("could not compare the state with the providers: %s", error)
+                log.error("could not compare sessions with the providers: %s", error)
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         for name in self._providers.all:
             try:
                 await self._compare(name)
             except PlatformError as error:
-                log.warning("could not compare the state with provider %s: %s", name, error)
+                log.warning("could not compare sessions with provider %s: %s", name, error)
 
     async def _compare(self, name: str) -> None:
-        # Rows after machines: whatever is in the list already had its row when the list was made.
+        # The rows are read after the list: whatever is in the list had its row already.
         async with self._providers.calling(name) as provider:
             found = await provider.inventory()
-        rows = [row for row in await self._state.store.query(statuses=LIVING) if row.provider == name]
+        rows = [row for row in await self._state.store.query(statuses=LIVE) if row.provider == name]
         if name in self._unfinished:
-            await self._finish_moves(rows, {one.session: one for one in found})
+            await self._finish_moves(rows, {sandbox.session: sandbox for sandbox in found})
             self._unfinished.discard(name)
-            rows = [row for row in await self._state.store.query(statuses=LIVING) if row.provider == name]
+            rows = [row for row in await self._state.store.query(statuses=LIVE) if row.provider == name]
         difference = drift(rows, found)
-        for one in difference.strays:
-            await self._remove(name, one)
+        for sandbox in difference.strays:
+            await self._remove(name, sandbox)
         for session in difference.missing:
             await self._confirm_missing(session)
-        for session, one in difference.moved:
-            await self._follow(session, one)
-        await self._finish_deletions(rows, {one.session: one for one in found})
+        for session, sandbox in difference.moved:
+            await self._adopt_provider_state(session, sandbox)
+        await self._finish_deletions(rows, {sandbox.session: sandbox for sandbox in found})
 
     async def _finish_moves(self, rows: Sequence[Session], found: Mapping[str, ProviderSandbox]) -> None:
         for session in rows:
-            if (session.id, session.revision) in self._left:
+            if (session.id, session.revision) in self._interrupted:
                 with contextlib.suppress(Conflict):
-                    await self._settle(session, found.get(session.id))
-        self._queue.kick()
+                    await self._resolve(session, found.get(session.id))
+        self._queue.notify()
 
-    async def _settle(self, session: Session, one: ProviderSandbox | None) -> None:
+    async def _resolve(self, session: Session, sandbox: ProviderSandbox | None) -> None:
         now = self._state.clock()
-        if one is None and session.provider_sandbox_id is None:
+        if sandbox is None and session.provider_sandbox_id is None:
             log.warning("sandbox %s was being started when the platform stopped; it starts again", session.id)
-            await self._state.move(session, Status.QUEUED)
-        elif one is None:
-            await self._sessions.lost(session, f"provider {session.provider!r} has this sandbox no more")
-        elif session.status is Status.STARTING:
+            await self._state.move(session, SessionStatus.QUEUED)
+        elif sandbox is None:
+            await self._sessions.mark_lost(session, f"provider {session.provider!r} has this sandbox no more")
+        elif session.status is SessionStatus.STARTING:
             log.warning("sandbox %s was made as the platform stopped; adopted", session.id)
             await self._state.move(
                 session,
-                Status.RUNNING,
-                self._state.event(session, EventType.READY),
-                provider_sandbox_id=one.id,
+                SessionStatus.RUNNING,
+                self._state.event(session, SandboxEventType.READY),
+                provider_sandbox_id=sandbox.id,
                 envs={},
                 started_at=now,
                 last_used_at=now,
@@ -130,32 +133,32 @@ class SessionReconciler:
                 problem=None,
             )
         else:
-            to, kind = _state_of(one)
+            to, kind = _state_of(sandbox)
             log.warning("sandbox %s was %s when the platform stopped; it is %s", session.id, session.status, to)
             await self._state.move(session, to, self._state.event(session, kind), queued_at=None)
 
-    async def _remove(self, provider: str, one: ProviderSandbox) -> None:
-        row = await self._state.store.get(one.session)
-        if row is not None and _owns(row, one):  # it came to be while we looked
+    async def _remove(self, provider: str, sandbox: ProviderSandbox) -> None:
+        row = await self._state.store.get(sandbox.session)
+        if row is not None and _owns(row, sandbox):  # it was created meanwhile
             return
-        log.warning("sandbox %s at provider %s belongs to no session; removed", one.id, provider)
+        log.warning("sandbox %s at provider %s belongs to no session; removed", sandbox.id, provider)
         async with self._providers.calling(provider) as calling:
-            await calling.kill(one.id)
+            await calling.kill(sandbox.id)
 
     async def _confirm_missing(self, session: Session) -> None:
-        """A list may leave out what is just changing: only a direct question counts."""
+        """A list may omit a sandbox that is changing, so ask for this one."""
         assert session.provider_sandbox_id is not None
         async with self._providers.calling(session.provider) as provider:
             found = await provider.find(session.provider_sandbox_id)
         if found is None:
             log.warning("sandbox %s is gone from provider %s", session.id, session.provider)
-            await self._sessions.lost(session, f"provider {session.provider!r} has this sandbox no more")
+            await self._sessions.mark_lost(session, f"provider {session.provider!r} has this sandbox no more")
 
-    async def _follow(self, session: Session, one: ProviderSandbox) -> None:
+    async def _adopt_provider_state(self, session: Session, sandbox: ProviderSandbox) -> None:
         if self._sessions.is_in_use(session.id):
             return
         async with self._providers.calling(session.provider) as provider:
-            now = await provider.find(one.id)
+            now = await provider.find(sandbox.id)
         current = await self._state.store.get(session.id)
         if now is None or current is None or current.revision != session.revision:
             return
@@ -163,26 +166,30 @@ class SessionReconciler:
         if to is session.status:
             return
         log.info("sandbox %s became %s at provider %s", session.id, to, session.provider)
-        changes = {} if to is Status.PAUSED else {"last_used_at": self._state.clock()}
+        changes = {} if to is SessionStatus.PAUSED else {"last_used_at": self._state.clock()}
         with contextlib.suppress(Conflict):
             event = self._state.event(session, kind, reason="at the provider")
             await self._state.move(session, to, event, **changes)
-        self._queue.kick()
+        self._queue.notify()
 
     async def _finish_deletions(self, rows: Sequence[Session], found: Mapping[str, ProviderSandbox]) -> None:
-        """Deleted while it was being started, by a run that ended before it could clean up."""
+        """Finish deletions of sessions whose start was interrupted by the end of an earlier run."""
         for session in rows:
-            waiting = session.status is Status.DELETING and session.provider_sandbox_id is None
+            waiting = session.status is SessionStatus.DELETING and session.provider_sandbox_id is None
             if not waiting or self._queue.is_launching(session.id):
                 continue
-            if one := found.get(session.id):
+            if sandbox := found.get(session.id):
                 log.warning("sandbox %s was deleted while it started; removed", session.id)
                 async with self._providers.calling(session.provider) as provider:
-                    await provider.kill(one.id)
+                    await provider.kill(sandbox.id)
             with contextlib.suppress(Conflict):
-                gone = self._state.event(session, EventType.DELETED, reason="deleted by its user")
-                await self._state.move(session, Status.DELETED, gone)
+                gone = self._state.event(session, SandboxEventType.DELETED, reason="deleted by its user")
+                await self._state.move(session, SessionStatus.DELETED, gone)
 
 
-def _state_of(one: ProviderSandbox) -> tuple[Status, EventType]:
-    return (Status.PAUSED, EventType.PAUSED) if one.is_paused else (Status.RUNNING, EventType.RESUMED)
+def _state_of(sandbox: ProviderSandbox) -> tuple[SessionStatus, SandboxEventType]:
+    return (
+        (SessionStatus.PAUSED, SandboxEventType.PAUSED)
+        if sandbox.is_paused
+        else (SessionStatus.RUNNING, SandboxEventType.RESUMED)
+    )

@@ -1,4 +1,4 @@
-"""Policy: what happens to sandboxes by themselves, with time: paused when idle, ended when old, cancelled when they waited too long."""
+"""Retention: pauses idle sandboxes, deletes old ones, cancels requests that waited too long, and purges old rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sandlot.platform.core.errors import Conflict, PlatformError
-from sandlot.platform.core.model import LIVING, EventType, Limits, OnTimeout, Policy, Session, Status
+from sandlot.platform.core.events import SandboxEventType
+from sandlot.platform.core.model import LIVE, RetentionPolicy, Session, SessionLimits, SessionStatus, TimeoutAction
+from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.state import SessionState
@@ -22,42 +24,42 @@ AT_ONCE = 8
 PURGE_INTERVAL = timedelta(minutes=10)
 
 
-class Act(StrEnum):
+class RetentionAction(StrEnum):
     PAUSE = "pause"
     DELETE = "delete"
-    CANCEL = "cancel"  # out of the queue
-    FINISH = "finish"  # a deletion that the provider has not heard of yet
+    CANCEL = "cancel"  # remove from the queue
+    FINISH = "finish"  # complete a deletion at the provider
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    act: Act
+class DueAction:
+    act: RetentionAction
     reason: str
     for_idleness: bool = False
 
 
-def due(session: Session, now: datetime, policy: Policy, limits: Limits) -> Due | None:
-    """What has to be done with a session now, if anything."""
-    if session.status is Status.DELETING:
-        return Due(Act.FINISH, "deleted by its user")
+def due_action(session: Session, now: datetime, policy: RetentionPolicy, limits: SessionLimits) -> DueAction | None:
+    """The action that is due for a session now, if any."""
+    if session.status is SessionStatus.DELETING:
+        return DueAction(RetentionAction.FINISH, "deleted by its user")
     too_old = policy.max_age_s and now - session.created_at >= timedelta(seconds=policy.max_age_s)
-    if too_old and session.status in (Status.RUNNING, Status.PAUSED, Status.QUEUED):
-        return Due(Act.DELETE, f"older than the {policy.max_age_s} s that sandboxes may get")
-    if session.status is Status.QUEUED and session.queued_at is not None:
+    if too_old and session.status in (SessionStatus.RUNNING, SessionStatus.PAUSED, SessionStatus.QUEUED):
+        return DueAction(RetentionAction.DELETE, f"older than the {policy.max_age_s} s that sandboxes may get")
+    if session.status is SessionStatus.QUEUED and session.queued_at is not None:
         waited = now - session.queued_at >= timedelta(seconds=limits.queue_timeout_s)
-        return Due(Act.CANCEL, f"waited {limits.queue_timeout_s} s in the queue") if waited else None
-    if session.status is not Status.RUNNING:
+        return DueAction(RetentionAction.CANCEL, f"waited {limits.queue_timeout_s} s in the queue") if waited else None
+    if session.status is not SessionStatus.RUNNING:
         return None
     if session.expires_at is not None and now >= session.expires_at:
-        act = Act.PAUSE if policy.on_timeout is OnTimeout.PAUSE else Act.DELETE
-        return Due(act, f"its timeout of {session.timeout_s} s is over")
+        act = RetentionAction.PAUSE if policy.on_timeout is TimeoutAction.PAUSE else RetentionAction.DELETE
+        return DueAction(act, f"its timeout of {session.timeout_s} s is over")
     if policy.idle_pause_s and now - session.last_used_at >= timedelta(seconds=policy.idle_pause_s):
-        return Due(Act.PAUSE, f"not used for {policy.idle_pause_s} s", for_idleness=True)
+        return DueAction(RetentionAction.PAUSE, f"not used for {policy.idle_pause_s} s", for_idleness=True)
     return None
 
 
-class Sweeper:
-    """Looks at every living session again and again, and does what is due."""
+class Retention:
+    """Applies the retention policy to every live session, at an interval."""
 
     def __init__(
         self,
@@ -66,11 +68,12 @@ class Sweeper:
         sessions: Sessions,
         queue: Queue,
         tools: SandboxTools,
-        policy: Policy,
-        limits: Limits,
+        background: BackgroundCommands,
+        policy: RetentionPolicy,
+        limits: SessionLimits,
     ) -> None:
         self._state, self._sessions, self._queue, self._tools = state, sessions, queue, tools
-        self._policy, self._limits = policy, limits
+        self._background, self._policy, self._limits = background, policy, limits
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._purged_at: datetime | None = None
@@ -82,13 +85,13 @@ class Sweeper:
                 await self.sweep()
                 await self._purge()
             except PlatformError as error:
-                log.error("a look at all sessions failed: %s", error)
+                log.error("could not apply the retention policy: %s", error)
 
     async def sweep(self) -> None:
-        """Begin everything that is due; a slow provider holds up its own sandboxes only."""
+        """Start every action that is due. A slow provider delays its own sandboxes only."""
         now = self._state.clock()
-        for session in await self._state.store.query(statuses=LIVING):
-            what = due(session, now, self._policy, self._limits)
+        for session in await self._state.store.query(statuses=LIVE):
+            what = due_action(session, now, self._policy, self._limits)
             if what is not None and session.id not in self._busy:
                 task = asyncio.create_task(self._do(session, what))
                 self._busy[session.id] = task
@@ -103,7 +106,7 @@ class Sweeper:
     def _done(self, session: str, _: asyncio.Task[None]) -> None:
         self._busy.pop(session, None)
 
-    async def _do(self, session: Session, what: Due) -> None:
+    async def _do(self, session: Session, what: DueAction) -> None:
         async with self._turns:
             try:
                 await self._act(session, what)
@@ -112,20 +115,27 @@ class Sweeper:
             except PlatformError as error:
                 log.warning("could not %s sandbox %s (%s): %s", what.act.value, session.id, what.reason, error)
 
-    async def _act(self, session: Session, what: Due) -> None:
+    async def _act(self, session: Session, what: DueAction) -> None:
         match what.act:
-            case Act.PAUSE:
-                if not (what.for_idleness and await self._is_used_inside(session)):
-                    await self._sessions.suspend(session, what.reason)
-            case Act.DELETE if not self._sessions.is_in_use(session.id):
+            case RetentionAction.PAUSE:
+                await self._pause(session, what)
+            case RetentionAction.DELETE if not self._sessions.is_in_use(session.id):
                 await self._sessions.end(session, what.reason)
-            case Act.FINISH if not self._queue.is_launching(session.id):
+            case RetentionAction.FINISH if not self._queue.is_launching(session.id):
                 await self._sessions.end(session, what.reason)
-            case Act.CANCEL:
+            case RetentionAction.CANCEL:
                 await self._cancel(session, what.reason)
 
+    async def _pause(self, session: Session, what: DueAction) -> None:
+        if not what.for_idleness:
+            await self._sessions.pause(session, what.reason)
+        elif await self._background.keeps_awake(session.id):
+            await self._state.store.touch(session.id, self._state.clock())  # idle time begins when the command ends
+        elif not await self._is_used_inside(session):
+            await self._sessions.pause(session, what.reason, unless=self._background.keeps_awake)
+
     async def _is_used_inside(self, session: Session) -> bool:
-        """Whether somebody works in it past us, through its tools; then that was its last use."""
+        """Whether its MCP tools were used directly; if so, that counts as its last use."""
         unused_s = await self._tools.unused_s(session)
         if unused_s is None or unused_s >= self._policy.idle_pause_s:
             return False
@@ -133,8 +143,8 @@ class Sweeper:
         return True
 
     async def _cancel(self, session: Session, reason: str) -> None:
-        told = self._state.event(session, EventType.ERROR, message=f"not started: {reason}")
-        to = Status.PAUSED if session.provider_sandbox_id is not None else Status.FAILED
+        told = self._state.event(session, SandboxEventType.ERROR, message=f"not started: {reason}")
+        to = SessionStatus.PAUSED if session.provider_sandbox_id is not None else SessionStatus.FAILED
         await self._state.move(session, to, told, queued_at=None, problem=reason)
 
     async def _purge(self) -> None:
@@ -143,4 +153,6 @@ class Sweeper:
             return
         self._purged_at = now
         await self._state.events.purge(now - timedelta(seconds=self._policy.keep_events_s))
-        await self._state.store.purge(now - timedelta(seconds=self._policy.keep_ended_s))
+        keep_after = now - timedelta(seconds=self._policy.keep_ended_s)
+        await self._state.store.purge(keep_after)
+        await self._background.purge(keep_after)

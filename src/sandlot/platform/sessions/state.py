@@ -1,67 +1,40 @@
-"""The state: the only writer of sessions. Checks each move, logs it with its events, and wakes whoever waits for it."""
+"""The state of sessions: their table of moves, and the events about them. The only writer of sessions."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from dataclasses import replace
 from typing import Any
 
-from sandlot.platform.core.errors import Conflict
-from sandlot.platform.core.model import MOVES, OVER, Event, EventType, Session, Status
+from sandlot.platform.core.events import SANDBOX, Event, SandboxEventType, Subject
+from sandlot.platform.core.model import MOVES, TERMINAL, Session, SessionStatus
 from sandlot.platform.core.ports import Clock, SessionStore
-from sandlot.platform.events.log import Events
+from sandlot.platform.events.aggregate import AggregateState
+from sandlot.platform.events.log import EventLog
 
-POLL_S = 2.0  # how soon changes by another process are seen
 
+class SessionState(AggregateState[Session, SessionStatus]):
+    def __init__(self, *, store: SessionStore, events: EventLog, clock: Clock) -> None:
+        super().__init__(noun="sandbox", store=store, events=events, clock=clock, moves=MOVES)
+        self.store = store
 
-class SessionState:
-    def __init__(self, *, store: SessionStore, events: Events, clock: Clock) -> None:
-        self.store, self.events, self.clock = store, events, clock
-        self._watched: dict[str, asyncio.Event] = {}
+    async def create(self, session: Session) -> None:
+        """Raises `Conflict` if the user has a live session of that name."""
+        await self.add(session, self.event(session, SandboxEventType.CREATED, template_id=session.template_id))
 
-    async def add(self, session: Session) -> None:
-        """Raises `Conflict` if the user has a living session of that name."""
-        await self.store.add(session, self.event(session, EventType.CREATED, template_id=session.template_id))
-        self.events.changed()
-
-    async def move(self, old: Session, to: Status, *events: Event, **changes: Any) -> Session:
-        """Raises `Conflict` if this move is not allowed, or somebody else was faster."""
-        if to not in MOVES[old.status]:
-            raise Conflict(f"sandbox {old.id!r} is {old.status.value}, so it cannot become {to.value}")
-        if to in OVER:
+    async def move(self, old: Session, to: SessionStatus, *events: Event, **changes: Any) -> Session:
+        if to in TERMINAL:
             changes = {"ended_at": self.clock(), "envs": {}, **changes}
-        return await self._swap(old, replace(old, status=to, **changes), *events)
+        return await super().move(old, to, *events, **changes)
 
-    async def change(self, old: Session, **changes: Any) -> Session:
-        """Change what is not the status."""
-        return await self._swap(old, replace(old, **changes))
+    async def log(self, session: Session, type: str, **data: Any) -> None:
+        await self.events.append(self.event(session, type, **data))
 
-    async def log(self, session: Session, kind: EventType, **data: Any) -> None:
-        await self.events.append(self.event(session, kind, **data))
-
-    def event(self, session: Session, kind: EventType, **data: Any) -> Event:
+    def event(self, session: Session, type: str, **data: Any) -> Event:
+        """What is None in `data` is left out."""
         return Event(
-            type=kind,
+            type=type,
             at=self.clock(),
             user_id=session.user_id,
-            sandbox_id=session.id,
+            subject=Subject(SANDBOX, session.id),
             session_id=session.session_id,
             data={name: value for name, value in data.items() if value is not None},
         )
-
-    def watch(self, session: str) -> asyncio.Event:
-        """Set at the session's next change. Take it before reading the row: then no change is missed."""
-        return self._watched.setdefault(session, asyncio.Event())
-
-    async def changed(self, watch: asyncio.Event, within_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(watch.wait(), min(within_s, POLL_S))
-
-    async def _swap(self, old: Session, new: Session, *events: Event) -> Session:
-        swapped = await self.store.swap(old, new, *events)
-        if events:
-            self.events.changed()
-        if watch := self._watched.pop(old.id, None):
-            watch.set()
-        return swapped

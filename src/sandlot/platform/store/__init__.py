@@ -1,5 +1,6 @@
-"""The platform's store: sessions, events, deliveries and keys in SQLite or PostgreSQL, behind the protocols of `ports`."""
+"""The platform's store: sessions, commands, events, deliveries and keys in SQLite or PostgreSQL, behind the protocols of `ports`."""
 
+from sandlot.platform.store.commands import SqlCommands
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.deliveries import SqlDeliveries
 from sandlot.platform.store.events import SqlEvents
@@ -7,4 +8,4 @@ from sandlot.platform.store.facts import SqlFacts
 from sandlot.platform.store.keys import SqlKeys
 from sandlot.platform.store.sessions import SqlSessions
 
-__all__ = ["Database", "SqlDeliveries", "SqlEvents", "SqlFacts", "SqlKeys", "SqlSessions"]
+__all__ = ["Database", "SqlCommands", "SqlDeliveries", "SqlEvents", "SqlFacts", "SqlKeys", "SqlSessions"]

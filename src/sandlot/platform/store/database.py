@@ -29,7 +29,7 @@ class Database(sql.Database):
     )
 
     async def identity(self) -> str:
-        """The name by which this platform marks its sandboxes at providers; made once, kept for good."""
+        """The id that this platform puts into the metadata of its sandboxes; created once."""
         async with self.write("read the platform's identity") as connection:
             query = select(facts.c.value).where(facts.c.name == "identity")
             known: str | None = (await connection.execute(query)).scalar_one_or_none()

@@ -1,4 +1,4 @@
-"""The outbox of webhooks in the database: what is still to be delivered, and what was given up."""
+"""The outbox of webhooks in the database: pending deliveries, and those that were given up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import deliveries, events
 
-MOST_PROBLEM = 300
+MAX_PROBLEM = 300
 
 
 class SqlDeliveries:
@@ -52,6 +52,6 @@ class SqlDeliveries:
 
     async def _failed(self, delivery: int, next_at: datetime | None, problem: str) -> None:
         change = update(deliveries).where(deliveries.c.id == delivery)
-        values = {"attempts": deliveries.c.attempts + 1, "next_at": next_at, "problem": problem[:MOST_PROBLEM]}
+        values = {"attempts": deliveries.c.attempts + 1, "next_at": next_at, "problem": problem[:MAX_PROBLEM]}
         async with self._database.write("note a failed webhook") as connection:
             await connection.execute(change.values(values))

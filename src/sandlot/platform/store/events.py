@@ -1,14 +1,15 @@
-"""The log of events in the database. It is only ever added to at the end; numbers are visible in their order."""
+"""The event log in the database. Append-only; ids become visible in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, text
+from sqlalchemy import ColumnElement, delete, func, insert, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sandlot.platform.core.model import Event, EventType
+from sandlot.platform.core.events import Event, EventFilter
+from sandlot.platform.core.ports import EVERYTHING
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import deliveries, events
@@ -18,11 +19,11 @@ APPEND_LOCK = 0x5A4D12
 
 
 async def append(connection: AsyncConnection, route: Route, happened: Sequence[Event]) -> None:
-    """Add events and what webhooks must be told of them, in the transaction of what they are about."""
+    """Append events and their webhook deliveries, in the caller's transaction."""
     if not happened:
         return
     if connection.dialect.name == "postgresql":
-        # Numbers are drawn before they are committed: without turns, a reader could pass one that shows up later.
+        # Ids are drawn before the commit: without a lock, a reader could miss an id that is committed later.
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPEND_LOCK})
     for event in happened:
         added = await connection.execute(insert(events).returning(events.c.id), records.event_row(event))
@@ -44,21 +45,17 @@ class SqlEvents:
         async with self._database.read("read the event log") as connection:
             return int((await connection.execute(select(func.coalesce(func.max(events.c.id), 0)))).scalar_one())
 
-    async def after(
-        self,
-        cursor: int,
-        limit: int,
-        *,
-        user_id: str | None = None,
-        sandbox_id: str | None = None,
-        session_id: str | None = None,
-        types: Collection[EventType] | None = None,
-    ) -> Sequence[Event]:
+    async def after(self, cursor: int, limit: int, chosen: EventFilter = EVERYTHING) -> Sequence[Event]:
         conditions: list[ColumnElement[bool]] = [events.c.id > cursor]
-        named = ((events.c.user_id, user_id), (events.c.sandbox_id, sandbox_id), (events.c.session_id, session_id))
+        named = (
+            (events.c.user_id, chosen.user_id),
+            (events.c.subject_kind, chosen.subject_kind),
+            (events.c.subject_id, chosen.subject_id),
+            (events.c.session_id, chosen.session_id),
+        )
         conditions += [column == value for column, value in named if value is not None]
-        if types is not None:
-            conditions.append(events.c.type.in_(sorted(kind.value for kind in types)))
+        if chosen.types is not None and "*" not in chosen.types:
+            conditions.append(_has_type(chosen.types))
         query = select(events).where(*conditions).order_by(events.c.id).limit(limit)
         async with self._database.read("read the event log") as connection:
             return [records.event(row) for row in (await connection.execute(query)).mappings()]
@@ -66,3 +63,9 @@ class SqlEvents:
     async def purge(self, before: datetime) -> int:
         async with self._database.write("forget old events") as connection:
             return (await connection.execute(delete(events).where(events.c.at < before))).rowcount
+
+
+def _has_type(patterns: Collection[str]) -> ColumnElement[bool]:
+    whole = sorted(pattern for pattern in patterns if not pattern.endswith(".*"))
+    beginnings = sorted(pattern[:-1] for pattern in patterns if pattern.endswith(".*"))
+    return or_(events.c.type.in_(whole), *(events.c.type.startswith(start, autoescape=True) for start in beginnings))

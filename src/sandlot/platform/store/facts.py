@@ -1,4 +1,4 @@
-"""What a platform makes up once and keeps for good, by name."""
+"""Values that the platform creates once and keeps: its identity, its secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SqlFacts:
         self._database = database
 
     async def once(self, name: str, make: Callable[[], str]) -> str:
-        """The fact of this name; made if there is none yet."""
+        """The value of this name; created if there is none."""
         known = await self._read(name)
         if known is not None:
             return known

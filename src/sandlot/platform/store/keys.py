@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import insert, select, update
 
-from sandlot.platform.core.model import Key
+from sandlot.platform.core.model import UserKey
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import keys
@@ -17,17 +17,17 @@ class SqlKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, key: Key) -> None:
+    async def add(self, key: UserKey) -> None:
         async with self._database.write("add a key") as connection:
             await connection.execute(insert(keys), records.key_row(key))
 
-    async def by_digest(self, digest: str) -> Key | None:
+    async def by_digest(self, digest: str) -> UserKey | None:
         async with self._database.read("look up a key") as connection:
             query = select(keys).where(keys.c.digest == digest)
             row = (await connection.execute(query)).mappings().one_or_none()
             return records.key(row) if row is not None else None
 
-    async def keys(self) -> Sequence[Key]:
+    async def keys(self) -> Sequence[UserKey]:
         async with self._database.read("list keys") as connection:
             query = select(keys).order_by(keys.c.created_at, keys.c.id)
             return [records.key(row) for row in (await connection.execute(query)).mappings()]

@@ -1,4 +1,4 @@
-"""Rows and records: how each record of `model` is written to a row and read back."""
+"""Conversion between rows and the records of `core`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
-from sandlot.platform.core.model import Event, EventType, Key, Scope, Session, Status
+from sandlot.platform.core.events import Event, Subject
+from sandlot.platform.core.model import BackgroundCommand, CommandStatus, Scope, Session, SessionStatus, UserKey
 
 Row = Mapping[Any, Any]
 
@@ -21,7 +22,7 @@ def session(row: Row) -> Session:
     return Session(
         **{
             **known,
-            "status": Status(row["status"]),
+            "status": SessionStatus(row["status"]),
             "envs": MappingProxyType(dict(row["envs"])),
             "metadata": MappingProxyType(dict(row["metadata"])),
         }
@@ -38,21 +39,43 @@ def session_row(record: Session) -> dict[str, Any]:
     }
 
 
+def command(row: Row) -> BackgroundCommand:
+    known = {field.name: row[field.name] for field in fields(BackgroundCommand)}
+    return BackgroundCommand(**{**known, "status": CommandStatus(row["status"])})
+
+
+def command_row(record: BackgroundCommand) -> dict[str, Any]:
+    return {**_values(record), "status": record.status.value}
+
+
 def event(row: Row) -> Event:
-    known = {field.name: row[field.name] for field in fields(Event)}
-    return Event(**{**known, "type": EventType(row["type"]), "data": MappingProxyType(dict(row["data"]))})
+    return Event(
+        id=row["id"],
+        type=row["type"],
+        at=row["at"],
+        user_id=row["user_id"],
+        subject=Subject(row["subject_kind"], row["subject_id"]),
+        session_id=row["session_id"],
+        data=MappingProxyType(dict(row["data"])),
+    )
 
 
 def event_row(record: Event) -> dict[str, Any]:
-    values = {**_values(record), "type": record.type.value, "data": dict(record.data)}
-    del values["id"]
-    return values
+    return {
+        "type": record.type,
+        "at": record.at,
+        "user_id": record.user_id,
+        "subject_kind": record.subject.kind,
+        "subject_id": record.subject.id,
+        "session_id": record.session_id,
+        "data": dict(record.data),
+    }
 
 
-def key(row: Row) -> Key:
-    known = {field.name: row[field.name] for field in fields(Key)}
-    return Key(**{**known, "scopes": frozenset(Scope(scope) for scope in row["scopes"])})
+def key(row: Row) -> UserKey:
+    known = {field.name: row[field.name] for field in fields(UserKey)}
+    return UserKey(**{**known, "scopes": frozenset(Scope(scope) for scope in row["scopes"])})
 
 
-def key_row(record: Key) -> dict[str, Any]:
+def key_row(record: UserKey) -> dict[str, Any]:
     return {**_values(record), "scopes": sorted(scope.value for scope in record.scopes)}

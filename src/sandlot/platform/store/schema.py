@@ -6,7 +6,7 @@ from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, String, Tab
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0001"  # the newest migration
+REVISION = "p0003"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -60,6 +60,24 @@ sessions = Table(
     Index("platform_sessions_status", "status"),
 )
 
+commands = Table(
+    "platform_commands",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String, nullable=False),
+    Column("sandbox_id", String, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("pid", Number, nullable=False),
+    Column("command", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("ended_at", UtcTime),
+    Column("exit_code", Number),
+    Column("problem", String),
+    Column("revision", Integer, nullable=False),
+    Index("platform_commands_status", "status", "sandbox_id"),
+)
+
 events = Table(
     "platform_events",
     metadata,
@@ -67,11 +85,12 @@ events = Table(
     Column("type", String, nullable=False),
     Column("at", UtcTime, nullable=False),
     Column("user_id", String, nullable=False),
-    Column("sandbox_id", String, nullable=False),
-    Column("session_id", String, nullable=False),
+    Column("subject_kind", String, nullable=False),
+    Column("subject_id", String, nullable=False),
+    Column("session_id", String),
     Column("data", Json, nullable=False),
     Index("platform_events_user", "user_id", "id"),
-    Index("platform_events_sandbox", "sandbox_id", "id"),
+    Index("platform_events_subject", "subject_kind", "subject_id", "id"),
     Index("platform_events_at", "at"),
     sqlite_autoincrement=True,  # a number is never used twice, not even when the newest events were purged
 )

@@ -1,0 +1,1 @@
+"""Coding agents, as described by the data files in `agents/`."""

@@ -260,7 +260,7 @@ class FakeHost:
         page = await self._node.exits.page(cursor, wait_s)
         if not cursor:
             self._node.followed_to = page.cursor
-        return page
+        return NodeEvents(cursor=page.cursor, status=await self.status(), exits=page.exits, is_reset=page.is_reset)
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
         return await self._node.sweep(keep)

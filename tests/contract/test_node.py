@@ -175,7 +175,7 @@ async def test_a_machine_that_ends_by_itself_is_an_event_behind_the_cursor(node:
     inside.runtime.end("i1", "out of memory")
     page = await waiting
     assert [(exit.sandbox_id, exit.exit.reason) for exit in page.exits] == [("i1", "out of memory")]
-    assert not page.is_reset and not (await node.host.events(page.cursor, wait_s=0)).exits
+    assert page.status.name == "n1" and not page.is_reset and not (await node.host.events(page.cursor, wait_s=0)).exits
     assert (await node.host.events(cursor, wait_s=0)).exits == page.exits, "a page can be asked for again"
 
 

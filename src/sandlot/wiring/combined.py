@@ -33,7 +33,7 @@ def configuration_file(settings: Settings) -> Path | None:
     return usual if usual.exists() else None
 
 
-class Together:
+class MountedPlatform:
     """The platform of a server that has an engine. It reaches that engine as anybody would: over HTTP, with a key."""
 
     def __init__(self, platform: Platform) -> None:
@@ -41,7 +41,7 @@ class Together:
         self._platform = platform
 
     def beside(self, engine: Asgi) -> Asgi:
-        """Both behind one door. Fixed paths of the platform come before the engine's routes with an id in them."""
+        """Both on one port. Paths of the platform come before the engine's routes with an id in them."""
 
         async def both(scope: Scope, receive: Any, send: Any) -> None:
             await (self._platform if self._platform.handles(scope) else engine)(scope, receive, send)
@@ -50,7 +50,7 @@ class Together:
 
 
 @contextlib.asynccontextmanager
-async def together(settings: Settings, own: OwnAddress) -> AsyncIterator[Together]:
+async def open_platform(settings: Settings, own: OwnAddress) -> AsyncIterator[MountedPlatform]:
     """Raises the engine's `Unavailable` if the configuration is wrong: nothing starts on a wrong one."""
 
     async def engine() -> Address:
@@ -81,14 +81,14 @@ async def together(settings: Settings, own: OwnAddress) -> AsyncIterator[Togethe
     except PlatformError as error:
         raise Unavailable(str(error)) from error
     try:
-        yield Together(made)
+        yield MountedPlatform(made)
     finally:
         await building.__aexit__(None, None, None)
 
 
 @contextlib.asynccontextmanager
-async def inner_door(app: Any) -> AsyncIterator[int]:
-    """A second way in for the platform when the first speaks TLS for a name that need not lead here: plain, loopback only."""
+async def loopback_listener(app: Any) -> AsyncIterator[int]:
+    """A second port, plain and on loopback only, for this server's own parts when the public one speaks TLS."""
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     server = _Quiet(build_config(app))

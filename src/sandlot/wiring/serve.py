@@ -21,7 +21,7 @@ from sandlot.server.http import Server, build_config
 from sandlot.settings import Settings
 from sandlot.wiring.builds import Progress
 from sandlot.wiring.clock import now
-from sandlot.wiring.combined import Together, inner_door, together
+from sandlot.wiring.combined import MountedPlatform, loopback_listener, open_platform
 from sandlot.wiring.engine import Engine, Loop, open_engine
 from sandlot.wiring.own_address import OwnAddress
 
@@ -52,7 +52,7 @@ async def _serve(settings: Settings, progress: Progress) -> None:
     processes.watch_orphans()
     own = OwnAddress(settings)
     async with contextlib.AsyncExitStack() as stack:
-        platform = await stack.enter_async_context(together(settings, own))
+        platform = await stack.enter_async_context(open_platform(settings, own))
         engine = await stack.enter_async_context(open_engine(settings, progress, own, platform.beside))
         await _listen(settings, engine, platform, own)
 
@@ -65,7 +65,7 @@ def _certificate(settings: Settings) -> tls.Certificate:
     )
 
 
-async def _listen(settings: Settings, engine: Engine, platform: Together, own: OwnAddress) -> None:
+async def _listen(settings: Settings, engine: Engine, platform: MountedPlatform, own: OwnAddress) -> None:
     sock = _bind(settings)
     port = sock.getsockname()[1]
     certificate = _certificate(settings) if settings.domain else None
@@ -90,8 +90,8 @@ async def _listen(settings: Settings, engine: Engine, platform: Together, own: O
     try:
         async with contextlib.AsyncExitStack() as inner:
             if certificate is not None:
-                door = await inner.enter_async_context(inner_door(engine.app))
-                own.listening(door, is_public=False)
+                inner_port = await inner.enter_async_context(loopback_listener(engine.app))
+                own.listening(inner_port, is_public=False)
             await server.serve(sockets=[sock])
     finally:
         (settings.data_dir / "server.json").unlink(missing_ok=True)

@@ -72,9 +72,7 @@ class Nodes:
                 for exit in page.exits:
                     log.warning("the machine of sandbox %s ended by itself: %s", exit.sandbox_id, exit.exit.reason)
                     await exited(exit)
-                cursor = page.cursor
-                if page.exits or page.is_reset:
-                    self._statuses[node.name] = await node.host.status()
+                cursor, self._statuses[node.name] = page.cursor, page.status
             except EngineError as error:  # what is missed meanwhile, the reconciler finds
                 log.error("node %s cannot be followed; it is tried again: %s", node.name, error)
                 await asyncio.sleep(RETRY_S)

@@ -6,10 +6,20 @@ import asyncio
 import contextlib
 import secrets
 from collections import deque
+from dataclasses import dataclass
 
-from sandlot.engine.core.model import Exit, MachineExited, NodeEvents
+from sandlot.engine.core.model import Exit, MachineExited
 
 KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ExitPage:
+    """`is_reset`: entries before these may have been missed."""
+
+    cursor: str
+    exits: tuple[MachineExited, ...] = ()
+    is_reset: bool = False
 
 
 class ExitLog:
@@ -27,9 +37,9 @@ class ExitLog:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    async def page(self, cursor: str, wait_s: float) -> NodeEvents:
+    async def page(self, cursor: str, wait_s: float) -> ExitPage:
         if not cursor:
-            return NodeEvents(cursor=self._cursor())
+            return ExitPage(self._cursor())
         after = self._number(cursor)
         if after == self._last:
             with contextlib.suppress(TimeoutError):
@@ -37,7 +47,7 @@ class ExitLog:
         oldest = self._entries[0][0] if self._entries else self._last + 1
         is_reset = after is None or after + 1 < oldest
         exits = tuple(entry for number, entry in self._entries if after is None or number > after)
-        return NodeEvents(cursor=self._cursor(), exits=exits, is_reset=is_reset)
+        return ExitPage(self._cursor(), exits, is_reset)
 
     def _cursor(self) -> str:
         return f"{self._epoch}:{self._last}"

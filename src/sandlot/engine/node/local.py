@@ -130,7 +130,8 @@ class LocalHost:
         )
 
     async def events(self, cursor: str, *, wait_s: float) -> NodeEvents:
-        return await self._parts.factory.exits.page(cursor, wait_s)
+        page = await self._parts.factory.exits.page(cursor, wait_s)
+        return NodeEvents(cursor=page.cursor, status=await self.status(), exits=page.exits, is_reset=page.is_reset)
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
         await self._parts.logs.purge()

@@ -74,9 +74,13 @@ class MachineExited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvents:
-    """A page of what happened on a node. `cursor` continues behind it; `is_reset`: events before it may have been missed."""
+    """A page of what happened on a node, and how the node is now.
+
+    `cursor` continues behind it; `is_reset`: events before it may have been missed.
+    """
 
     cursor: str
+    status: NodeStatus
     exits: tuple[MachineExited, ...] = ()
     is_reset: bool = False
 

@@ -95,7 +95,10 @@ class NodeHost(Protocol):
     async def status(self) -> NodeStatus: ...
 
     async def events(self, cursor: str, *, wait_s: float) -> NodeEvents:
-        """What happened behind the cursor; waits up to `wait_s` for something. An empty cursor means from now on."""
+        """What happened behind the cursor, and how the node is now; waits up to `wait_s` for news.
+
+        An empty cursor means from now on.
+        """
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
         """Free what is under no name in `keep` (machines, slots, mounts, cgroups, checkpoints); say what was freed."""

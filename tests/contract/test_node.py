@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.node_host import HostOfNode, OpenNode, RemoteNode
@@ -25,6 +26,7 @@ from sandlot.engine.core.model import (
     Template,
 )
 from sandlot.engine.core.ports import Node, NodeHost, NodeMachines, NodeSnapshots
+from sandlot.engine.node.envd.client import Identity
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TEMPLATE = Template(
@@ -233,6 +235,31 @@ async def test_a_start_leases_a_warm_machine_under_the_name_of_its_sandbox(host:
         assert {each.sandbox_id for each in await later.local.machines.list()} == {"i1", "i2"}
         assert list(await later.local.host.sweep(["i1"])) == ["i2"]
         assert set(host.machines.machines) == {"i1"} and set(host.network.claims) == {"i1"}
+
+
+async def test_the_end_of_a_warm_machine_that_could_not_be_leased_is_not_the_end_of_the_sandbox(
+    host: HostOfNode,
+) -> None:
+    async with host.node(pool_size=1) as opened:
+        node, pool = opened.local, opened.parts.warm_pool
+        cursor = (await node.host.events("", wait_s=0)).cursor
+        await node.machines.start(NEW)
+        while not sum(pool.numbers()[0].values()):
+            await asyncio.sleep(0.11)
+            await pool.step()
+        (warm,) = set(host.machines.machines) - {"i1"}
+        init = host.envd.init
+
+        async def dies(address: str, identity: Identity, **options: Any) -> str:
+            if warm in host.machines.machines:
+                opened.runtime.end(warm, "killed")
+                await asyncio.sleep(0.05)
+            return await init(address, identity, **options)
+
+        host.envd.init = dies  # type: ignore[method-assign]
+        machine = await node.machines.start(replace(NEW, sandbox_id="i2"))
+        assert machine.sandbox_id == "i2" and set(host.machines.machines) == {"i1", "i2"}
+        assert not (await node.host.events(cursor, wait_s=0)).exits
 
 
 async def test_warm_machines_of_an_earlier_process_are_strays(host: HostOfNode) -> None:

@@ -72,7 +72,7 @@ def test_sandboxes_boot_where_the_saved_state_of_their_template_is_no_good(
         spoil(state)
         seen.add(begun(server, name))
     assert len(seen) == 4, "each boot starts the service again"
-    assert server.log.count(f"the saved state of template {name} cannot be used") == 3
+    assert server.log.count(f"the checkpoint of template {name} cannot be used") == 3
 
 
 def test_a_sandbox_stays_of_the_build_that_it_was_made_from(server: Server, build: Build) -> None:

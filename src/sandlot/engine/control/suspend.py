@@ -46,13 +46,22 @@ class Suspension:
         return await self._move(sandbox.id, self._pause(sandbox, memory))
 
     async def _pause(self, sandbox: Sandbox, memory: bool) -> Sandbox:
-        pausing = await self._states.swap(sandbox, replace(sandbox, state=State.PAUSING))
+        pausing = await self._begin(sandbox.id, State.PAUSING, "pause")
         try:
             mode = await self._nodes.of(sandbox).snapshots.pause(sandbox.id, memory=memory)
         except BaseException:
             await self._recover_or(pausing, self._lose(pausing))
             raise
         return await self._paused(pausing, mode)
+
+    async def _begin(self, sandbox_id: str, to: State, doing: str) -> Sandbox:
+        """The row as it is now, on its way: a deadline that was put off meanwhile is no reason to fail."""
+
+        def begun(old: Sandbox) -> Sandbox:
+            require_running(old, doing)
+            return replace(old, state=to)
+
+        return await self._states.change(sandbox_id, begun)
 
     async def _paused(self, row: Sandbox, mode: PauseMode) -> Sandbox:
         return await self._states.change(
@@ -151,7 +160,7 @@ class Suspension:
         return sandbox
 
     async def _capture_now(self, sandbox: Sandbox, name: str, memory: bool, lasting: bool) -> None:
-        capturing = await self._states.swap(sandbox, replace(sandbox, state=State.CAPTURING))
+        capturing = await self._begin(sandbox.id, State.CAPTURING, "capture")
         node = self._nodes.of(sandbox)
         try:
             await node.snapshots.capture(sandbox.id, name, memory=memory, lasting=lasting)

@@ -73,10 +73,10 @@ class MachineTable:
         return list(self._live.values())
 
     def lease(self, live: LiveMachine, machine: Machine) -> None:
-        """Give a machine that belongs to nobody to a sandbox."""
+        """Name a machine that belongs to nobody after a sandbox. It is leased when it has its identity, too."""
         del self._live[live.sandbox_id]
         self._link(machine.sandbox_id).symlink_to(live.instance.machine_id)
-        live.machine, live.is_leased = machine, True
+        live.machine = machine
         self.put(live)
 
     # -- on disk ---------------------------------------------------------------------------------------------------

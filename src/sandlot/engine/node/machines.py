@@ -109,6 +109,9 @@ class MachineFactory:
                     await runtime.rename(live.instance, new.sandbox_id)
                 if live.has_ended:
                     raise MachineFailed(f"the machine of sandbox {new.sandbox_id} has ended")
+                live.is_leased = (
+                    True  # not sooner: the end of a machine that is of no use is not the end of the sandbox
+                )
             except BaseException:
                 await processes.to_the_end(self.free(new.sandbox_id))
                 raise

@@ -19,7 +19,8 @@ from sandlot.platform.core.ports import Provider
 from sandlot.platform.identity.keys import Access
 from sandlot.platform.store import Database, SqlKeys
 from sandlot.server.http import Server, build_server
-from sandlot.wiring.platform import Setup, now, platform
+from sandlot.wiring.clock import now
+from sandlot.wiring.platform import Setup, platform
 
 ADMIN = "the-admin-key-of-the-tests"
 

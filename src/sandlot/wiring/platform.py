@@ -7,7 +7,6 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
@@ -33,6 +32,7 @@ from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
+from sandlot.wiring.clock import now
 
 Locate = Callable[[], Awaitable[Address]]
 
@@ -47,10 +47,6 @@ class Closing(Protocol):
     """A part that has something to end before the server does."""
 
     async def close(self) -> None: ...
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,6 +222,36 @@ async def test_signed_urls_without_an_id_find_their_sandbox(doors: Doors) -> Non
         assert (await client.get("/files", params={"path": "/x"})).status_code == 404  # the API knows no such route
 
 
+async def test_calls_of_the_api_with_a_key_stay_its_own_although_their_headers_name_a_sandbox(
+    doors: Doors, sandbox: str
+) -> None:
+    async with service(echo) as port, doors.client() as client:
+        doors.ports[ENVD_PORT] = doors.ports[8000] = port
+        headers = doors.route(sandbox)
+        for host in (f"127.0.0.1:{doors.port}", "localhost", "sandbox.example.test"):
+            path = f"/sandboxes/{sandbox}/connect"
+            answer = await client.post(path, json={"timeout": 60}, headers={**headers, "Host": host})
+            assert answer.status_code == 200 and answer.json()["sandboxID"] == sandbox
+        assert (await client.get("/files?path=x", headers=headers)).json()["path"] == "/files"
+        assert (await client.get("/sandboxes/1", headers=doors.route(sandbox, 8000))).json()["path"] == "/sandboxes/1"
+        own = {**headers, "Host": f"{ENVD_PORT}-{sandbox}.localhost"}
+        assert (await client.get("/sandboxes/1", headers=own)).json()["path"] == "/sandboxes/1"
+    async with service(echo) as port, doors.client(key=None) as client:
+        doors.ports[ENVD_PORT] = port
+        assert (await client.get("/sandboxes/1", headers=headers)).json()["path"] == "/sandboxes/1"
+
+
+async def test_a_file_that_is_asked_for_with_envds_token_alone_is_found(doors: Doors) -> None:
+    first, second = await doors.create(), await doors.create()
+    async with service(echo) as port, doors.client(key=None) as client:
+        doors.ports[ENVD_PORT] = port
+        for made in (first, second):
+            token = {"X-Access-Token": made["envdAccessToken"]}
+            assert (await client.get("/files?path=/x", headers=token)).json()["path"] == "/files"
+        refused = await client.get("/files?path=/x", headers={"X-Access-Token": "another"})
+        assert refused.status_code == 404
+
+
 async def test_a_preflight_reaches_the_sandbox(doors: Doors, sandbox: str) -> None:
     async with service(echo) as port, doors.client(key=None) as client:
         doors.ports[ENVD_PORT] = port

@@ -11,7 +11,15 @@ from tests.rows import a_row
 
 from sandlot.engine.core.errors import InvalidRequest
 from sandlot.engine.core.model import ENVD_PORT, Sandbox, State
-from sandlot.engine.gateway.routes import Routes, Target, is_internal, parse_target, signature, signed_by
+from sandlot.engine.gateway.routes import (
+    Routes,
+    Target,
+    held_by,
+    is_internal,
+    parse_target,
+    signature,
+    signed_by,
+)
 
 ID = "i0123456789abcdefghij"
 BY_HEADER = {"e2b-sandbox-id": ID, "e2b-sandbox-port": "49983"}
@@ -110,6 +118,12 @@ def test_a_signature_belongs_to_one_sandbox_and_an_unsecured_one_has_none() -> N
     assert signed_by(rows, query, "write") is None
     assert signed_by(rows, {**query, "username": "root"}, "read") is None
     assert signed_by(rows, {"path": "/x", "signature": "v1_ä\udc80"}, "read") is None
+
+
+def test_a_token_belongs_to_one_sandbox_and_no_token_to_none() -> None:
+    rows = [sandbox(1), sandbox(2), sandbox(3, envd_token=None)]
+    assert held_by(rows, b"token-2") is rows[1]
+    assert held_by(rows, b"token") is None and held_by(rows, b"") is None
 
 
 class StoredRows:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 RawHeaders = list[tuple[bytes, bytes]]
 TRAFFIC_TOKEN = b"e2b-traffic-access-token"
+ACCESS_TOKEN = b"x-access-token"  # envd's
 
 
 def header(headers: RawHeaders, name: bytes) -> bytes | None:

@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl
 from sandlot.engine.control.nodes import Nodes
 from sandlot.engine.control.sandbox_states import WAKEABLE
 from sandlot.engine.core.errors import Draining, EngineError, ForwardFailed, InvalidRequest, NotFound
-from sandlot.engine.core.http_headers import TRAFFIC_TOKEN, RawHeaders, connection_tokens, header
+from sandlot.engine.core.http_headers import ACCESS_TOKEN, TRAFFIC_TOKEN, RawHeaders, connection_tokens, header
 from sandlot.engine.core.model import ENVD_PORT, ProxyTarget, Sandbox, State
 from sandlot.engine.core.ports.node import Message, Receive, Scope, Send
 from sandlot.engine.gateway import replies
 from sandlot.engine.gateway.replies import Reply, send_reply
-from sandlot.engine.gateway.routes import ID_HEADER, PORT_HEADER, Routes, Target, is_internal, parse_target
+from sandlot.engine.gateway.routes import ID_HEADER, PORT_HEADER, Routes, Target, is_for_api, is_internal, parse_target
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPERATIONS = {"GET": "read", "HEAD": "read", "POST": "write"}
@@ -122,7 +122,7 @@ class Gateway:
 
     async def _target(self, scope: Scope) -> Target | None:
         raw: RawHeaders = scope["headers"]
-        host, routing = "", {}
+        host, routing, has_key = "", {}, False
         for name, value in raw:
             if name == b"host":
                 if host:  # which one counts would be a matter of taste, and of attack
@@ -130,17 +130,28 @@ class Gateway:
                 host = value.decode("latin-1")
             elif name.startswith(b"e2b-sandbox-"):
                 routing[name.decode("latin-1")] = value.decode("latin-1")
+            elif name == b"x-api-key":
+                has_key = True
+        if has_key and routing and is_for_api(routing, _path(scope)):
+            routing = {}  # and the Host alone decides
         target = parse_target(host, routing, self._domain)
         if target is None and scope.get("raw_path") == b"/files" and scope["type"] == "http":
-            return await self._signed_target(scope)
+            return await self._files_target(scope)
         return target
 
-    async def _signed_target(self, scope: Scope) -> Target | None:
-        """A file URL made for a server that is reached by headers has no id in it: its signature says whose it is."""
+    async def _files_target(self, scope: Scope) -> Target | None:
+        """A request for a file at a server that is reached by headers, and no id in it: who may ask says whose it is.
+
+        A signed URL has its signature. JavaScript SDKs up to 2.12 send envd's token alone.
+        """
         operation = OPERATIONS.get(scope["method"])
         text = scope["query_string"].decode("latin-1")
-        if operation is None or "signature=" not in text:
+        if operation is None:
             return None
+        if "signature=" not in text:
+            token = header(scope["headers"], ACCESS_TOKEN)
+            holder = await self._routes.holder(token) if token else None
+            return Target(ENVD_PORT, holder.id) if holder else None
         query: dict[str, str] = {}
         for name, value in parse_qsl(text, keep_blank_values=True, errors="surrogateescape"):
             query.setdefault(name, value)
@@ -175,12 +186,16 @@ async def _nothing() -> Message:
     return {}
 
 
+def _path(scope: Scope) -> str:
+    return str(scope["raw_path"].decode("latin-1"))
+
+
 def _refusal(sandbox: Sandbox, target: Target, scope: Scope) -> Reply | None:
     """Why this request may not enter this sandbox, if it may not."""
     if sandbox.state is not State.RUNNING and sandbox.state not in WAKEABLE:
         return replies.not_found(sandbox.id)
     raw: RawHeaders = scope["headers"]
-    path = scope["raw_path"].decode("latin-1")
+    path = _path(scope)
     if not path.startswith("/"):
         return Reply(400, "The request's path must begin with a slash")
     if is_internal(target.port, path):

@@ -26,6 +26,7 @@ INTERNAL_ROUTES = frozenset(
     {"init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "relay", "logs", "halt", "idle", "stillness"}
 )
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
+API_RESOURCES = frozenset({"sandboxes", "snapshots", "teams", "templates", "v1", "v2", "v3"})  # none is a path of envd
 LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without news of a change
 MOST_ROWS = 10_000
 READ_TRIES = 5
@@ -85,6 +86,15 @@ def _from_host(name: str, domain: str | None) -> Target | None:
     return None
 
 
+def is_for_api(headers: Mapping[str, str], raw_path: str) -> bool:
+    """Whether a request with a key is the API's although its headers name envd of a sandbox.
+
+    Python SDKs 2.8 to 2.26 send the routing headers with their calls of the API, such as `/sandboxes/{id}/connect`.
+    """
+    first = raw_path.partition("?")[0].removeprefix("/").partition("/")[0]
+    return headers.get(PORT_HEADER, "").strip() == str(ENVD_PORT) and first in API_RESOURCES
+
+
 def parse_port(text: str) -> int:
     text = text.strip()
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 65536:
@@ -140,6 +150,15 @@ def signed_by(candidates: Iterable[Sandbox], query: Mapping[str, str], operation
     return found
 
 
+def held_by(candidates: Iterable[Sandbox], token: bytes) -> Sandbox | None:
+    """The sandbox whose envd token this is. All candidates are tried, so timing tells nothing."""
+    found = None
+    for sandbox in candidates:
+        if sandbox.envd_token and hmac.compare_digest(sandbox.envd_token.encode(), token):
+            found = sandbox
+    return found
+
+
 class Routes:
     """Live sandboxes by id: a short cache over the store, corrected at once by every change of a row."""
 
@@ -168,13 +187,20 @@ class Routes:
 
     async def signer(self, query: Mapping[str, str], operation: str) -> Sandbox | None:
         """The running sandbox that a signed file URL belongs to."""
+        return signed_by(await self._all_running(), query, operation)
+
+    async def holder(self, token: bytes) -> Sandbox | None:
+        """The running sandbox that has this envd token."""
+        return held_by(await self._all_running(), token)
+
+    async def _all_running(self) -> Sequence[Sandbox]:
         if self._candidates is None or self._candidates[0] <= self._now():
             before = self._changes
             rows = (await self._running())[:MOST_CANDIDATES]
             if before != self._changes:
-                return signed_by(rows, query, operation)
+                return rows
             self._candidates = (self._now() + LIVE_S, rows)
-        return signed_by(self._candidates[1], query, operation)
+        return self._candidates[1]
 
     def changed(self, sandbox: Sandbox) -> None:
         """This row was just written: believe it from now on."""

@@ -109,3 +109,12 @@ def test_an_installed_wheel_serves_sandboxes(installed: Path, instance: dict[str
 
     assert "there are: agent, browser" in sandlot("template", "build", "--stock", "no-such-template").stderr
     assert "not here" in sandlot("test").stderr
+
+
+def test_messages_of_an_installed_wheel_name_the_command_that_is_installed(installed: Path, tmp_path: Path) -> None:
+    where = {"SANDLOT_DATA_DIR": str(tmp_path)}
+    for arguments in (["env", "--help"], ["run", "--help"], ["sandbox", "info", "--help"], ["--help"]):
+        told = run(installed / "sandlot", *arguments, **where).stdout
+        assert "sandlot" in told and "./sandlot" not in told
+    told = run(installed / "sandlot", "env", **where).stderr
+    assert "sandlot up --detach" in told and "./sandlot" not in told

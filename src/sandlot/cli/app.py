@@ -13,6 +13,7 @@ from sandlot.cli import doctor, keys, measuring, platform, sandboxes, server, su
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
 from sandlot.cli.reference import reference
+from sandlot.program import CHECKOUT, SANDLOT
 from sandlot.setup.packages import search_path
 
 app = typer.Typer(
@@ -64,8 +65,9 @@ def main() -> None:
     if not sys.stdout.isatty():
         os.environ.setdefault("NO_COLOR", "1")
     os.environ["PATH"] = search_path()
+    _name_the_program(app)
     try:
-        app(prog_name="sandlot")
+        app(prog_name=SANDLOT)
     except SystemExit as ended:
         _exit(ended.code)
     except Exception as failure:
@@ -74,6 +76,16 @@ def main() -> None:
         message, status = _explained(failure)
         error(message)
         _exit(status)
+
+
+def _name_the_program(commands: typer.Typer) -> None:
+    """Help is written for a checkout; an installed package has another name for the same program."""
+    for command in commands.registered_commands:
+        if command.callback is not None and command.callback.__doc__:
+            command.callback.__doc__ = command.callback.__doc__.replace(CHECKOUT, SANDLOT)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _name_the_program(group.typer_instance)
 
 
 def _exit(status: str | int | None) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandlot.cli.output import Failure
+from sandlot.program import SANDLOT
 from sandlot.server import instance
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def running(settings: Settings) -> instance.Facts:
     try:
         facts = instance.facts(settings.data_dir)
     except PermissionError as error:
-        raise Failure(f"{error.filename} belongs to another user; use sudo: sudo ./sandlot ...") from error
+        raise Failure(f"{error.filename} belongs to another user; use sudo: sudo {SANDLOT} ...") from error
     if facts is None:
         raise Failure(f"no server runs for {settings.data_dir}. Start it: {start_command(settings)}")
     return facts
@@ -38,7 +39,7 @@ def running(settings: Settings) -> instance.Facts:
 def start_command(settings: Settings) -> str:
     chosen = instance_option(settings)
     sudo = "" if os.geteuid() == 0 else "sudo "
-    return f"{sudo}./sandlot up --detach{chosen}"
+    return f"{sudo}{SANDLOT} up --detach{chosen}"
 
 
 def instance_option(settings: Settings) -> str:
@@ -52,7 +53,7 @@ def api_key(settings: Settings) -> str:
     try:
         return path.read_text().strip()
     except PermissionError as error:
-        raise Failure(f"the API key in {path} is for its owner only; use sudo: sudo ./sandlot ...") from error
+        raise Failure(f"the API key in {path} is for its owner only; use sudo: sudo {SANDLOT} ...") from error
     except FileNotFoundError as error:
         raise Failure(f"there is no API key in {path}. The first start makes it: {start_command(settings)}") from error
 
@@ -178,7 +179,7 @@ def _ask(settings: Settings, path: str, *, method: str = "GET", body: Any = None
     except urllib.error.HTTPError as error:
         raise Failure(_message(error)) from error
     except (OSError, urllib.error.URLError) as error:
-        raise Failure(f"the server at {facts.url} does not answer ({error}). `./sandlot status` looks at it") from error
+        raise Failure(f"the server at {facts.url} does not answer ({error}). `{SANDLOT} status` looks at it") from error
 
 
 def _message(error: urllib.error.HTTPError) -> str:

@@ -8,6 +8,7 @@ import typer
 
 from sandlot.cli import output
 from sandlot.cli.options import Json, of_instance, settings
+from sandlot.program import SANDLOT
 
 _MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
@@ -29,7 +30,7 @@ def doctor(*, as_json: Json = False) -> None:
         output.print_json([asdict(finding) for finding in findings])
     failing = sum(finding.state == "fail" for finding in findings)
     if failing:
-        output.say(f"{failing} of {len(findings)} checks failed. `./sandlot up` installs programs that are missing.")
+        output.say(f"{failing} of {len(findings)} checks failed. `{SANDLOT} up` installs programs that are missing.")
         raise typer.Exit(1)
     if not as_json:
         output.say("This host can run sandboxes.")

@@ -12,6 +12,7 @@ import typer
 from sandlot.cli import output
 from sandlot.cli.databases import with_database
 from sandlot.cli.options import Json, of_instance
+from sandlot.program import SANDLOT
 
 if TYPE_CHECKING:
     from sandlot.engine.control.access import Access
@@ -60,7 +61,7 @@ def list_(
 
 @app.command()
 @of_instance
-def revoke(*, id: Annotated[str, typer.Argument(help="The key's id, as in `./sandlot key list`.")]) -> None:
+def revoke(*, id: Annotated[str, typer.Argument(help=f"The key's id, as in `{SANDLOT} key list`.")]) -> None:
     """Make a key invalid. A running server may still accept it for a few seconds."""
 
     async def end(access: Access) -> None:

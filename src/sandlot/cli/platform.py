@@ -16,6 +16,7 @@ from sandlot.cli import output
 from sandlot.cli.databases import with_database
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
+from sandlot.program import SANDLOT
 
 if TYPE_CHECKING:
     from sandlot.platform.core.model import UserKey
@@ -111,7 +112,7 @@ def list_(*, as_json: Json = False) -> None:
 
 @keys.command()
 @of_instance
-def revoke(*, id: Annotated[str, typer.Argument(help="The key's id, as in `./sandlot platform key list`.")]) -> None:
+def revoke(*, id: Annotated[str, typer.Argument(help=f"The key's id, as in `{SANDLOT} platform key list`.")]) -> None:
     """Make a key invalid. A running server may still accept it for a few seconds."""
     _with_access(lambda access: access.revoke(id))
     output.done(f"{id} is revoked")

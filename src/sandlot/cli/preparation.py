@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandlot.cli import output
 from sandlot.cli.output import Failure
+from sandlot.program import SANDLOT
 from sandlot.setup import gvisor, packages
 from sandlot.setup.packages import SetupFailed
 
@@ -20,7 +21,9 @@ RETRY_GVISOR_S = 86400
 
 def require_root() -> None:
     if os.geteuid() != 0:
-        raise Failure("Sandlot needs root to make namespaces, networks and disks for sandboxes. Run: sudo ./sandlot up")
+        raise Failure(
+            f"Sandlot needs root to make namespaces, networks and disks for sandboxes. Run: sudo {SANDLOT} up"
+        )
 
 
 def prepare(settings: Settings) -> None:

@@ -12,11 +12,12 @@ import typer
 from sandlot.cli import client, execution, output
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
+from sandlot.program import SANDLOT
 
 app = typer.Typer(no_args_is_help=True, help="List, look at, use and end sandboxes.")
 
 Words = Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments, best after `--`.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The sandbox's id, as in `./sandlot sandbox list`.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help=f"The sandbox's id, as in `{SANDLOT} sandbox list`.")]
 Env = Annotated[list[str], typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable; may be repeated.")]
 User = Annotated[str | None, typer.Option("--user", "-u", help="Who runs it inside. Default: the template's user.")]
 Cwd = Annotated[str | None, typer.Option("--cwd", "-w", help="Where it runs inside. Default: the user's home.")]
@@ -123,14 +124,14 @@ def kill(
         output.done(f"{client.end_all(chosen)} ended")
         return
     if not ids:
-        raise Failure("name the sandboxes to end, or say --all. `./sandlot sandbox list` shows them", status=2)
+        raise Failure(f"name the sandboxes to end, or say --all. `{SANDLOT} sandbox list` shows them", status=2)
     sandbox = client.sdk(chosen)
     unknown = [id for id in ids if not sandbox.kill(id)]
     for id in ids:
         if id not in unknown:
             output.done(f"{id} ended")
     if unknown:
-        raise Failure(f"no such sandbox: {', '.join(unknown)}. `./sandlot sandbox list` shows those there are")
+        raise Failure(f"no such sandbox: {', '.join(unknown)}. `{SANDLOT} sandbox list` shows those there are")
 
 
 def _path(id: str) -> str:

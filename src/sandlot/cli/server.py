@@ -20,6 +20,7 @@ import typer
 from sandlot.cli import client, output, preparation
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
+from sandlot.program import SANDLOT
 from sandlot.server import instance
 
 if TYPE_CHECKING:
@@ -82,12 +83,12 @@ def down(
     try:
         pid = instance.holder(chosen.data_dir)
     except PermissionError as error:
-        raise Failure("the server belongs to root; use sudo: sudo ./sandlot down") from error
+        raise Failure(f"the server belongs to root; use sudo: sudo {SANDLOT} down") from error
     if pid is None:
         output.say(f"No server runs for {chosen.data_dir}.")
         if not keep and (left := _give_back_network(chosen)):
             output.warn(
-                f"{left} sandboxes of an earlier server run on. To end them: ./sandlot up -d, then ./sandlot down"
+                f"{left} sandboxes of an earlier server run on. To end them: {SANDLOT} up -d, then {SANDLOT} down"
             )
         return
     ended = not keep and _end_sandboxes(chosen)
@@ -138,7 +139,7 @@ def serve(*, with_parent: Annotated[int | None, typer.Option(hidden=True)] = Non
     try:
         instance.claim(chosen.data_dir)
     except instance.AlreadyRunning as error:
-        raise Failure(f"{error}. End it first: ./sandlot down") from error
+        raise Failure(f"{error}. End it first: {SANDLOT} down") from error
     from sandlot.engine.core.errors import EngineError
     from sandlot.server.errors import StartupFailed
     from sandlot.wiring.serve import serve as serve_until_told
@@ -175,7 +176,7 @@ def _already_up(chosen: Settings) -> instance.Facts | None:
             return facts
         if time.monotonic() > deadline:
             raise Failure(
-                f"a server holds {chosen.data_dir} and does not answer. Its log: {_log(chosen)}. End it: ./sandlot down"
+                f"a server holds {chosen.data_dir} and does not answer. Its log: {_log(chosen)}. End it: {SANDLOT} down"
             )
         time.sleep(0.1)
     return None
@@ -225,11 +226,11 @@ def _wait_until_ready(chosen: Settings, child: subprocess.Popen[bytes], detach: 
 
 def _why_not(chosen: Settings, what: str, detach: bool) -> str:
     if not detach:
-        return f"{what}; its log is above. `./sandlot doctor` checks the host"
+        return f"{what}; its log is above. `{SANDLOT} doctor` checks the host"
     with _log(chosen).open("rb") as log:
         log.seek(max(0, _log(chosen).stat().st_size - 8192))
         tail = "\n".join(log.read().decode(errors="replace").splitlines()[-20:])
-    return f"{what}. The last lines of {_log(chosen)}:\n{tail}\n`./sandlot doctor` checks the host"
+    return f"{what}. The last lines of {_log(chosen)}:\n{tail}\n`{SANDLOT} doctor` checks the host"
 
 
 def _log(chosen: Settings) -> Path:
@@ -245,7 +246,7 @@ def _say_hello(chosen: Settings) -> bool:
         finally:
             sandbox.kill()
     except Exception as error:
-        output.error(f"a first sandbox did not work: {error}. `./sandlot doctor` checks the host")
+        output.error(f"a first sandbox did not work: {error}. `{SANDLOT} doctor` checks the host")
         return False
     output.done(f"{said} (a sandbox, made, used and removed in {time.monotonic() - began:.1f} s)")
     return True
@@ -254,9 +255,9 @@ def _say_hello(chosen: Settings) -> bool:
 def _say_next_steps(chosen: Settings, detach: bool) -> None:
     option = client.instance_option(chosen)
     steps = [
-        (f'eval "$(./sandlot env{option})"', "point the E2B SDKs at it"),
-        (f"./sandlot run{option} -- python3 -c 'print(6*7)'", "one command in a sandbox of its own"),
-        (f"./sandlot down{option}" if detach else "Ctrl-C", "end everything"),
+        (f'eval "$({SANDLOT} env{option})"', "point the E2B SDKs at it"),
+        (f"{SANDLOT} run{option} -- python3 -c 'print(6*7)'", "one command in a sandbox of its own"),
+        (f"{SANDLOT} down{option}" if detach else "Ctrl-C", "end everything"),
     ]
     width = max(len(command) for command, _ in steps)
     output.say()
@@ -334,7 +335,7 @@ def _status(chosen: Settings) -> dict[str, Any]:
     try:
         facts = instance.facts(chosen.data_dir)
     except PermissionError as error:
-        raise Failure("the data directory belongs to root; use sudo: sudo ./sandlot status") from error
+        raise Failure(f"the data directory belongs to root; use sudo: sudo {SANDLOT} status") from error
     healthy = facts is not None and client.is_healthy(facts)
     sandboxes: dict[str, int] = {}
     for row in client.sandboxes(chosen) if healthy else []:

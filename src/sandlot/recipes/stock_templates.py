@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from sandlot.program import SANDLOT
 from sandlot.recipes import stock
 from sandlot.recipes.build import build_stock
 from sandlot.recipes.connection import Connection
@@ -43,7 +44,7 @@ class StockTemplates:
         last = f" (the last attempt failed: {failed[-REASON_LENGTH:]})" if failed else ""
         return (
             f"the stock template {name!r} is being built for its first use{last}; try again in a few minutes, or watch it: "
-            f"./sandlot template build --stock {name}"
+            f"{SANDLOT} template build --stock {name}"
         )
 
     async def make(self, ref: str, output: Callable[[str], None]) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from sandlot.engine.core.errors import EngineError
+from sandlot.program import SANDLOT
 from sandlot.server import instance
 from sandlot.settings import Settings
 from sandlot.setup import gvisor, packages
@@ -51,7 +52,7 @@ def before_start(settings: Settings) -> Iterator[Finding]:
 def _root(_: Settings) -> Finding:
     if os.geteuid() == 0:
         return Finding(name="root", state="ok", detail="running as root")
-    return Finding(name="root", state="fail", detail="not running as root", fix="use sudo: sudo ./sandlot ...")
+    return Finding(name="root", state="fail", detail="not running as root", fix=f"use sudo: sudo {SANDLOT} ...")
 
 
 def _kernel(_: Settings) -> Finding:
@@ -186,7 +187,7 @@ def _loop(_: Settings) -> Finding:
 
 def _firewall(_: Settings) -> Finding:
     if os.geteuid() != 0:
-        return Finding(name="nftables", state="warn", detail="only root can tell", fix="sudo ./sandlot doctor")
+        return Finding(name="nftables", state="warn", detail="only root can tell", fix=f"sudo {SANDLOT} doctor")
     table = "add table inet t { chain c { type nat hook postrouting priority 100; oifname eth0 masquerade; }; }"
     if not packages.found("nft"):
         return Finding(
@@ -207,7 +208,7 @@ def _forwarding(_: Settings) -> Finding:
 
 def _gvisor(_: Settings) -> Finding:
     found = gvisor.version()
-    fix = f"./sandlot up installs it where it can; else see {gvisor.DOCS}"
+    fix = f"{SANDLOT} up installs it where it can; else see {gvisor.DOCS}"
     if found is None:
         return Finding(name="runsc", state="warn", detail="not installed: sandboxes use `container`", fix=fix)
     if found < gvisor.OLDEST:
@@ -233,7 +234,7 @@ def _runtimes(settings: Settings) -> Iterator[Finding]:
     for name, driver in RUNTIMES.items():
         if os.geteuid() != 0:
             yield Finding(
-                name=f"runtime {name}", state="warn", detail="only root can tell", fix="sudo ./sandlot doctor"
+                name=f"runtime {name}", state="warn", detail="only root can tell", fix=f"sudo {SANDLOT} doctor"
             )
             continue
         needed = settings.runtime == name or (settings.runtime == "auto" and name == "container")

@@ -29,6 +29,7 @@ from sandlot.engine.node.network.slots import Slots
 from sandlot.engine.node.proxy.app import LocalProxy
 from sandlot.engine.node.runtimes import RUNTIMES
 from sandlot.engine.node.warm_pool import PoolLimits, WarmPool
+from sandlot.program import SANDLOT
 from sandlot.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ async def _runtimes(settings: Settings) -> Mapping[str, Runtime]:
                 raise
     if not found:
         raise Unavailable(
-            "no runtime works on this host, so no sandbox can be started; `./sandlot doctor` says what is missing"
+            f"no runtime works on this host, so no sandbox can be started; `{SANDLOT} doctor` says what is missing"
         )
     return found
 

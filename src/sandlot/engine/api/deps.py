@@ -17,6 +17,7 @@ from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import NotFound
 from sandlot.engine.core.ids import SANDBOX_ID, parse_sandbox_id
 from sandlot.engine.core.ports import Clock, TemplateStore
+from sandlot.program import SANDLOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def given(request: Request) -> Deps:
 
 Given = Annotated[Deps, Depends(given)]
 
-_api_key = APIKeyHeader(name="X-API-KEY", auto_error=False, description="A team's key: `./sandlot key create`.")
+_api_key = APIKeyHeader(name="X-API-KEY", auto_error=False, description=f"A team's key: `{SANDLOT} key create`.")
 _bearer = HTTPBearer(auto_error=False, description="The same key, for clients that send it this way.")
 
 

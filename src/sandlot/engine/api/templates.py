@@ -15,6 +15,7 @@ from sandlot.engine.api.requests import Body
 from sandlot.engine.api.responses import Alias, TemplateOut, TemplateWithBuilds, is_public
 from sandlot.engine.core.errors import InvalidRequest, NotFound
 from sandlot.engine.core.model import Template
+from sandlot.program import SANDLOT
 
 router = APIRouter(tags=["templates"])
 
@@ -25,7 +26,7 @@ Ref = Annotated[str, Path(max_length=256, description="A template's id or name."
 async def _find(deps: Deps, caller: Asking, ref: str) -> Template:
     template = None if "\x00" in ref else await deps.templates.resolve(caller.team.id, ref)
     if template is None:
-        raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
+        raise NotFound(f"template {ref!r} not found; `{SANDLOT} template list` shows the ones there are")
     return template
 
 

@@ -17,6 +17,7 @@ from sandlot.engine.builds.steps import StepLimits, Steps
 from sandlot.engine.core.errors import EngineError, StepFailed
 from sandlot.engine.core.model import Build, Content, NetworkPolicy, Recipe, Template, built
 from sandlot.engine.core.ports import BuildRunner, Images, TemplateStore, Uploads
+from sandlot.program import SANDLOT
 
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ class BuildRun:
     async def _from_template(self, ref: str, steps: Steps) -> tuple[Context, Template]:
         found = await self._tools.templates.resolve(self.build.team_id, ref)
         if found is None:
-            raise BaseMissing(ref, f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
+            raise BaseMissing(ref, f"template {ref!r} not found; `{SANDLOT} template list` shows the ones there are")
         if found.source is not None:
             raise StepFailed(f"template {ref!r} cannot be built upon: it is a snapshot")
         if not found.layers:

@@ -13,6 +13,7 @@ from sandlot.engine.control.sandbox_states import LIVE
 from sandlot.engine.core.errors import InvalidRequest, NotFound
 from sandlot.engine.core.model import Build, BuildStatus, Tag, Template, built
 from sandlot.engine.core.ports import BuildStore, Clock, SandboxStore, TagStore, TemplateStore
+from sandlot.program import SANDLOT
 
 
 class TemplateCatalog:
@@ -39,7 +40,7 @@ class TemplateCatalog:
         found = await self._templates.resolve(team_id, ref.partition(":")[0])
         if found is None or found.team_id != team_id or found.source is not None:
             raise NotFound(
-                f"template {ref!r} not found among yours; `./sandlot template list` shows the ones there are"
+                f"template {ref!r} not found among yours; `{SANDLOT} template list` shows the ones there are"
             )
         return found
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from sandlot.engine.core.errors import InvalidRequest, NotFound, Unauthorized
 from sandlot.engine.core.model import Key, Team
 from sandlot.engine.core.ports import AccessStore, Clock
+from sandlot.program import SANDLOT
 
 KEY_PREFIX = "e2b_"  # what E2B's SDKs of the older generation insist on, followed by hex digits
 CACHE_TTL = timedelta(seconds=5)  # how long a key revoked by another process may still work
@@ -67,7 +68,7 @@ class Access:
         """Make a key invalid at once. `team_id` limits it to that team's keys. Raises `NotFound`."""
         owned = any(key.id == key_id for key in await self._store.keys(team_id))
         if not owned or not await self._store.revoke_key(key_id, self._clock()):
-            raise NotFound(f"key {key_id!r} not found, or already revoked; `./sandlot key list` shows the valid ones")
+            raise NotFound(f"key {key_id!r} not found, or already revoked; `{SANDLOT} key list` shows the valid ones")
         self._callers = {d: kept for d, kept in self._callers.items() if kept[1].key.id != key_id}
 
     async def authenticate(self, secret: str | None) -> Caller:
@@ -76,9 +77,9 @@ class Access:
         The lookup is by digest, so its timing says nothing about how much of a guess was right.
         """
         if not secret:
-            raise Unauthorized("no API key: send it in the X-API-KEY header (`./sandlot env` sets E2B_API_KEY)")
+            raise Unauthorized(f"no API key: send it in the X-API-KEY header (`{SANDLOT} env` sets E2B_API_KEY)")
         if len(secret) > MAX_SECRET_LENGTH:
-            raise Unauthorized("the API key is not valid; `./sandlot env` prints one that is")
+            raise Unauthorized(f"the API key is not valid; `{SANDLOT} env` prints one that is")
         caller = await self._caller(digest(secret))
         await self._touch(caller.key)
         return caller
@@ -91,7 +92,7 @@ class Access:
         key = await self._store.key_by_digest(key_digest)
         if key is None or key.revoked_at is not None:
             self._callers.pop(key_digest, None)
-            raise Unauthorized("the API key is unknown or revoked; `./sandlot env` prints one that is valid")
+            raise Unauthorized(f"the API key is unknown or revoked; `{SANDLOT} env` prints one that is valid")
         team = next(team for team in await self._store.teams() if team.id == key.team_id)
         caller = Caller(team=team, key=key)
         if len(self._callers) >= CACHE_SIZE:

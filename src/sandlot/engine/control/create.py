@@ -16,6 +16,7 @@ from sandlot.engine.control.sandbox_request import NewSandbox, SandboxLimits, ch
 from sandlot.engine.core.errors import Conflict, NotFound, Unavailable
 from sandlot.engine.core.ids import new_sandbox_id, new_token
 from sandlot.engine.core.model import Sandbox, State, Template
+from sandlot.program import SANDLOT
 from sandlot.spans import span
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Creation:
         if unbuilt and (coming := await self._options.missing.announce(ref)) is not None:
             raise Unavailable(coming)
         if template is None:
-            raise NotFound(f"template {ref!r} not found; `./sandlot template list` shows the ones there are")
+            raise NotFound(f"template {ref!r} not found; `{SANDLOT} template list` shows the ones there are")
         if unbuilt:
             raise NotFound(
                 f"template {ref!r} has no finished build tagged 'default'; build it, or name a tag: {ref}:tag"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sandlot.engine.core.errors import NoCapacity, Unavailable
 from sandlot.engine.core.model import NodeStatus, Template
+from sandlot.program import SANDLOT
 
 Scheduler = Callable[[Template, Sequence[NodeStatus]], NodeStatus]
 
@@ -18,7 +19,7 @@ def emptiest(template: Template, nodes: Sequence[NodeStatus]) -> NodeStatus:
         if not usable:
             raise Unavailable(f"{template.name!r} is on node {template.node!r}, which this server does not have")
     if not usable:
-        raise NoCapacity("could not place a sandbox: this server has no node that works; check `./sandlot doctor`")
+        raise NoCapacity(f"could not place a sandbox: this server has no node that works; check `{SANDLOT} doctor`")
     return max(usable, key=lambda node: (_has_files(node, template), node.memory_mb / (node.machines + 1)))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from sandlot.engine.core.errors import EngineError, Unavailable
+from sandlot.program import SANDLOT
 
 CLONE_NEWNS = 0x00020000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_SLAVE, MS_SHARED = 0x2, 0x4, 0x8, 0x1000, 0x4000, 1 << 19, 1 << 20
@@ -106,7 +107,7 @@ def _spawn(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         return child
     except FileNotFoundError as error:
         raise Unavailable(
-            f"{argv[0]!r} is not installed on this host; `./sandlot doctor` says how to get it"
+            f"{argv[0]!r} is not installed on this host; `{SANDLOT} doctor` says how to get it"
         ) from error
     finally:
         _spawning = False

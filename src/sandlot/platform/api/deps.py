@@ -19,6 +19,7 @@ from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
+from sandlot.program import SANDLOT
 
 CALLER = "sandlot.caller"  # where in the scope the entry point leaves who is asking
 
@@ -45,7 +46,7 @@ def given(request: Request) -> Deps:
 Given = Annotated[Deps, Depends(given)]
 
 # Only for the description: the entry point checks the key before anything of a body is read.
-_key = APIKeyHeader(name="X-API-KEY", auto_error=False, description="A platform key: `./sandlot platform key create`.")
+_key = APIKeyHeader(name="X-API-KEY", auto_error=False, description=f"A platform key: `{SANDLOT} platform key create`.")
 _bearer = HTTPBearer(auto_error=False, description="The same key, for clients that send it this way.")
 
 

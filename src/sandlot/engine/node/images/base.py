@@ -21,6 +21,7 @@ from sandlot.engine.core.model import Resources
 from sandlot.engine.node import processes
 from sandlot.engine.node.images import archive
 from sandlot.engine.node.images.layers import Layers
+from sandlot.program import SANDLOT
 
 Progress = Callable[[str], None]  # one short line about what is being done now
 
@@ -149,7 +150,7 @@ async def _command(recipe: BaseRecipe, root: Path, work: Path) -> Sequence[str]:
         return ("sh", "-c", script, "sh", included, recipe.suite, str(root), debian.main, str(setup))
     raise Unavailable(
         f"the template {recipe.name!r} cannot be built: neither mmdebstrap nor debootstrap is installed. "
-        "Install one of them with this system's package manager (`./sandlot doctor` has the command), then try again"
+        f"Install one of them with this system's package manager (`{SANDLOT} doctor` has the command), then try again"
     )
 
 
@@ -198,7 +199,7 @@ def _failure(recipe: BaseRecipe, log: Path) -> str:
     return (
         f"the template {recipe.name!r} could not be built; the last lines of the build were:\n{tail}\n"
         "Check that this machine reaches its Debian archive (`apt-get update`) and has 2 GiB of free disk, then run "
-        "`./sandlot up` again: nothing of the failed build was kept"
+        f"`{SANDLOT} up` again: nothing of the failed build was kept"
     )
 
 

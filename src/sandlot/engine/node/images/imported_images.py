@@ -13,6 +13,7 @@ from sandlot.engine.core.model import Image
 from sandlot.engine.node.images import importing
 from sandlot.engine.node.images.archived import read_image, unpack_archive
 from sandlot.engine.node.images.layers import Layers
+from sandlot.program import SANDLOT
 
 PREFIX = "imported/"
 MOST_BYTES = 100 << 30
@@ -51,7 +52,7 @@ class ImportedImages:
             record = json.loads(self._path(name).read_text())
         except (OSError, ValueError, InvalidRequest) as error:
             raise StepFailed(
-                f"no image was imported under the name {name!r}; ./sandlot template import imports one"
+                f"no image was imported under the name {name!r}; {SANDLOT} template import imports one"
             ) from error
         if not self._layers.has(record["layer"]):
             raise StepFailed(f"the imported image {name!r} is no longer on this machine; import it again")

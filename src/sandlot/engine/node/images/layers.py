@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sandlot.engine.core.errors import NotFound
 from sandlot.engine.node import processes
+from sandlot.program import SANDLOT
 
 FEW = 50
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
@@ -37,7 +38,7 @@ class Layers:
         """Where a layer is. Raises `NotFound` if there is none of that name."""
         path = self._path(name)
         if not path.is_dir():
-            raise NotFound(f"the template layer {name!r} is not on this machine; `./sandlot up` builds what is missing")
+            raise NotFound(f"the template layer {name!r} is not on this machine; `{SANDLOT} up` builds what is missing")
         return path
 
     def has(self, name: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sandlot.engine.core.errors import StateUnusable, Unavailable
+from sandlot.program import SANDLOT
 
 
 class Programs:
@@ -22,7 +23,7 @@ class Programs:
         """The digest of the program as it is installed now, and the kept copy to run."""
         found = shutil.which(program)
         if found is None:
-            raise Unavailable(f"{program!r} is not installed on this host; `./sandlot doctor` says how to get it")
+            raise Unavailable(f"{program!r} is not installed on this host; `{SANDLOT} doctor` says how to get it")
         facts = Path(found).stat()
         seen = (found, facts.st_mtime_ns, facts.st_ino)
         digest = self._seen.get(seen)

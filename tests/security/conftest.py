@@ -47,8 +47,9 @@ class Prisoner:
         return await self.bench.ask(f"{PYTHON.format(loader=loader().name)} - <<'END'\n{PRELUDE}{code}\nEND")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def private_mounts() -> Iterator[None]:
+    """For tests that start machines themselves; those that start a server must not be in mounts of their own."""
     with as_a_server():
         yield
 

@@ -17,6 +17,7 @@ from sandlot.engine.core.model import GUEST_MOUNT
 from sandlot.engine.node.images.guest import loader
 from sandlot.engine.node.runtimes import RUNTIMES
 
+pytestmark = pytest.mark.usefixtures("private_mounts")
 # x86-64 numbers would not do on other machines; these are looked up where they differ.
 ARM = os.uname().machine == "aarch64"
 

@@ -10,6 +10,8 @@ from tests.contract.runtime_host import SERVER, Bench, real_bench
 
 from sandlot.engine.node.images.guest import guest_argv
 
+pytestmark = pytest.mark.usefixtures("private_mounts")
+
 
 @pytest.fixture
 async def machine(tmp_path: Path, layer: Path, guest: Path) -> AsyncIterator[Bench]:

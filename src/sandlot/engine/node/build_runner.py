@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from sandlot.engine.core.errors import MachineFailed, NotFound, StepFailed, Unavailable
 from sandlot.engine.core.model import LayerResult, NetworkPolicy, NewMachine, PauseMode, StepRun, Template
 from sandlot.engine.core.ports import Output
-from sandlot.engine.node import processes
+from sandlot.engine.node import processes, trees
 from sandlot.engine.node.boot import captures_memory
 from sandlot.engine.node.envd import start_command
 from sandlot.engine.node.envd.commands import CommandClient, EnvdAddress
@@ -93,7 +94,8 @@ class LocalBuildRunner:
         finally:
             for fd in files:
                 os.close(fd)
-            shutil.rmtree(scratch, ignore_errors=True)
+            with contextlib.suppress(OSError):  # swept later
+                trees.remove(scratch)
         answer = json.loads(done.stdout)
         if "refused" in answer:
             raise StepFailed(f"{answer['number']}:{answer['refused']}")
@@ -173,7 +175,7 @@ class LocalBuildRunner:
                 await processes.run("cp", "-a", "--reflink=auto", f"{upper}/.", str(target), timeout_s=COPY_TIMEOUT_S)
 
             await self._machines.export_files(machine_id, take)
-            shutil.rmtree(target / BUILD_FILES.lstrip("/"), ignore_errors=True)
+            await asyncio.to_thread(trees.remove_below, target, BUILD_FILES)
 
         try:
             await self._layers.publish(name, fill)
@@ -182,7 +184,7 @@ class LocalBuildRunner:
         return LayerResult(layer=await self._unless_empty(name))
 
     async def _unless_empty(self, name: str) -> str | None:
-        if any(path.name != "run" or any(path.iterdir()) for path in self._layers.path(name).iterdir()):
+        if not trees.is_empty(self._layers.path(name), but_for="run"):
             return name
         await self._layers.remove(name)
         return None

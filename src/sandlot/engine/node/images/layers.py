@@ -9,19 +9,18 @@ import itertools
 import os
 import re
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from sandlot.engine.core.errors import NotFound
-from sandlot.engine.node import processes
+from sandlot.engine.node import processes, trees
 from sandlot.program import SANDLOT
 
 FEW = 50
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
-_UNFINISHED = re.compile(r"[a-z0-9][a-z0-9_-]*\.tmp-|\.(?:gone|placing|joining)-")
+_UNFINISHED = re.compile(r"[a-z0-9][a-z0-9_-]*\.tmp-|\.(?:gone|editing|placing|joining)-")
 
 
 class Layers:
@@ -62,7 +61,7 @@ class Layers:
             self._path(name).rename(doomed)
         except FileNotFoundError:
             return
-        await asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True)
+        await asyncio.to_thread(_remove, doomed)
 
     async def publish(
         self,
@@ -96,7 +95,7 @@ class Layers:
             await _on_disk(temporary)
             temporary.rename(target)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            await processes.to_the_end(asyncio.to_thread(_remove, temporary))
             raise
 
     @contextlib.asynccontextmanager
@@ -116,7 +115,7 @@ class Layers:
     def _remove_leftovers(self, name: str) -> None:
         """With the lock held, a temporary directory of this name belongs to a build that was killed."""
         for leftover in self._directory.glob(f"{name}.tmp-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            _remove(leftover)
 
     def sweep(self, older_than_s: float) -> int:
         """Remove what a process that was killed left unfinished; how many. What others work on is locked, or younger."""
@@ -134,13 +133,13 @@ class Layers:
         name = path.name.partition(".tmp-")[0]
         lock = self._directory / f".{name}.lock"
         if not _NAME.fullmatch(name) or not lock.exists():
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
             return True
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
         try:
             if not _try_lock(fd):
                 return False
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
             return True
         finally:
             os.close(fd)
@@ -159,6 +158,12 @@ async def _on_disk(directory: Path) -> None:
         return
     synced = [path for path in (*paths, directory) if stat.S_IFMT(path.lstat().st_mode) in (stat.S_IFREG, stat.S_IFDIR)]
     await processes.run("sync", *map(str, synced), timeout_s=600)
+
+
+def _remove(tree: Path) -> None:
+    """What cannot be removed now is swept later."""
+    with contextlib.suppress(OSError):
+        trees.remove(tree)
 
 
 def _try_lock(fd: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sandlot.engine.core.errors import MachineFailed
 from sandlot.engine.core.model import GUEST_MOUNT, MachineSpec
-from sandlot.engine.node import processes
+from sandlot.engine.node import processes, trees
 from sandlot.engine.node.runtimes import disks, idmap
 from sandlot.engine.node.runtimes.idmap import IdRange
 from sandlot.engine.node.runtimes.oci import BOOT_ID
@@ -51,7 +51,7 @@ def copy_names(source: Path, layer: Path) -> None:
 def stand_in_for_sudo(spec: MachineSpec, layer: Path) -> None:
     """Put the guest runtime's sudo over the image's, for kernels that ignore set-user-ID bits."""
     own, name = spec.guest / "bin" / "sudo", Path("usr/bin/sudo")
-    if own.is_file() and any(os.path.lexists(below / name) for below in spec.layers):
+    if own.is_file() and any(trees.exists(below, str(name)) for below in spec.layers):
         (layer / name).parent.mkdir(parents=True)
         shutil.copyfile(own, layer / name)
         for path in (layer / "usr", layer / "usr" / "bin", layer / name):

@@ -152,6 +152,9 @@ class Reconciler:
             except EngineError as error:
                 log.error("could not recover sandbox %s, which was %s: %s", row.id, row.state.value, error)
                 return False
+            except Exception:
+                log.exception("could not recover sandbox %s, which was %s", row.id, row.state.value)
+                return False
         return bool(
             await self._end_each([row], f"interrupted: the server stopped while the sandbox was {row.state.value}")
         )
@@ -161,6 +164,9 @@ class Reconciler:
             await node.machines.stop(machine.sandbox_id)
         except EngineError as error:
             log.error("could not stop the stray machine of sandbox %s: %s", machine.sandbox_id, error)
+            return False
+        except Exception:  # a sandbox that is broken in a new way must not hold up the others
+            log.exception("could not stop the stray machine of sandbox %s", machine.sandbox_id)
             return False
         return True
 
@@ -172,6 +178,8 @@ class Reconciler:
                     ended.append(row.id)
             except EngineError as error:  # tried again in the next pass
                 log.error("could not end sandbox %s (%s): %s", row.id, reason, error)
+            except Exception:
+                log.exception("could not end sandbox %s (%s)", row.id, reason)
         return ended
 
     async def _adopted(self, row: Sandbox) -> bool:

@@ -142,6 +142,8 @@ class LocalHost:
                 freed.append(name)
             except EngineError as error:
                 log.error("could not free what is left of sandbox %s: %s", name, error)
+            except Exception:  # one that is broken in a new way must not keep the others
+                log.exception("could not free what is left of sandbox %s", name)
         await self._parts.boot_snapshots.tidy()
         await asyncio.to_thread(self._parts.inventory.forget_unneeded)
         return freed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,8 @@ from sandlot.engine.core.model import LogEntry
 from sandlot.engine.node.envd.client import EnvdClient
 from sandlot.engine.node.machine_table import LiveMachine
 from sandlot.engine.node.machines import MachineFactory
+
+log = logging.getLogger(__name__)
 
 FILE_LIMIT = 2 << 20
 AT_STOP_S = 0.5
@@ -75,10 +77,14 @@ class SandboxLogs:
         live = self._machines.table.get(sandbox_id)
         if live is None or live.has_ended:
             return
-        with contextlib.suppress(TimeoutError, GuestUnresponsive):
+        try:
             entries = await asyncio.wait_for(self._of(live), AT_STOP_S)
             if entries:
                 await asyncio.to_thread(self._ended.keep, sandbox_id, entries)
+        except (TimeoutError, GuestUnresponsive):
+            return
+        except Exception:  # whatever the guest says, or the disk: a machine that is to end, ends
+            log.exception("the log of sandbox %s could not be kept", sandbox_id)
 
     async def purge(self) -> None:
         await asyncio.to_thread(self._ended.purge, self._keep)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sandlot.engine.core.errors import InvalidRequest, MachineFailed, NotFound
+from sandlot.engine.core.errors import GuestUnresponsive, InvalidRequest, MachineFailed, NotFound
 from sandlot.engine.core.model import (
     Checkpoint,
     Instance,
@@ -29,6 +30,8 @@ from sandlot.engine.node.envd.client import EnvdClient
 from sandlot.engine.node.exits import ExitLog
 from sandlot.engine.node.machine_table import LiveMachine, MachineTable
 from sandlot.spans import span
+
+log = logging.getLogger(__name__)
 
 SETTLE_S = 0.06  # what gVisor needs to notice that connections were closed; an open one breaks the checkpoint
 STARTS_AT_ONCE = 2 * (os.cpu_count() or 2)
@@ -264,7 +267,10 @@ class MachineFactory:
 
         async def fill(state: Path) -> None:
             if final and mode is PauseMode.FILESYSTEM and runtime.captures_memory:
-                await self._envd.halt(live.machine.address, live.token)
+                try:
+                    await self._envd.halt(live.machine.address, live.token)
+                except GuestUnresponsive as error:  # its choice: then its processes are saved with its files
+                    log.warning("sandbox %s is paused with its processes: %s", live.sandbox_id, error)
             await asyncio.sleep(SETTLE_S)
             await runtime.capture(live.instance, state, final=final)
 

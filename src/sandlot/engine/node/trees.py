@@ -34,7 +34,7 @@ def exists(tree: Path, name: str) -> bool:
 def is_empty(tree: Path, *, but_for: str) -> bool:
     """Whether there is nothing in a tree, or nothing but one directory that is empty."""
     with _opened(tree) as top:
-        if any(name != but_for for name in os.listdir(top)):
+        if any(name != but_for for name, _ in _entries(top)):
             return False
         try:
             inner = _openat2(top, but_for, _DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
@@ -43,7 +43,7 @@ def is_empty(tree: Path, *, but_for: str) -> bool:
         except OSError:  # a link, or a file
             return False
         try:
-            return not os.listdir(inner)
+            return not _entries(inner)
         finally:
             os.close(inner)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 import aiohttp
 
+from sandlot.engine.core import bounded_json
 from sandlot.engine.core.errors import GuestUnresponsive
 from sandlot.engine.core.model import ENVD_PORT, LogEntry
 
@@ -46,6 +46,7 @@ class EnvdClient:
             connector=aiohttp.TCPConnector(force_close=True, limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=5),
+            auto_decompress=False,  # envd compresses nothing, and what grows when it is unpacked has no limit
         )
 
     async def close(self) -> None:
@@ -121,12 +122,12 @@ class EnvdClient:
     async def _json(self, method: str, address: str, path: str, token: str | None, **options: Any) -> dict[str, Any]:
         try:
             async with self._request(method, address, path, token, **options) as reply:
-                body = await reply.content.read(REPLY_LIMIT) if reply.status == 200 else b"{}"
-                while (
-                    reply.status == 200 and len(body) < REPLY_LIMIT and (more := await reply.content.read(REPLY_LIMIT))
-                ):
+                body = bytearray()
+                while reply.status == 200 and len(body) <= REPLY_LIMIT:
+                    if not (more := await reply.content.read(REPLY_LIMIT)):
+                        break
                     body += more
-            value = json.loads(body)
+            value = bounded_json.loads(bytes(body) or b"{}", most_bytes=REPLY_LIMIT)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise GuestUnresponsive(f"the daemon at {address} gave no answer to {path}: {error}") from error
         return value if isinstance(value, dict) else {}
@@ -146,13 +147,16 @@ def _log_entry(raw: object) -> LogEntry | None:
     if not isinstance(raw, dict):
         return None
     try:
-        at = datetime.fromisoformat(str(raw.get("timestamp")))
-    except ValueError:
+        at = datetime.fromisoformat(str(raw.get("timestamp"))[:40])
+        at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
     fields = raw.get("fields")
     return LogEntry(
-        at=at if at.tzinfo else at.replace(tzinfo=UTC),
-        message=str(raw.get("message", ""))[:LOG_MESSAGE_LIMIT],
+        at=at,
+        message=bounded_json.text(raw.get("message", ""), LOG_MESSAGE_LIMIT),
         level=level if (level := str(raw.get("level"))) in LEVELS else "info",
-        fields={str(k)[:100]: str(v)[:1000] for k, v in list(fields.items())[:20]} if isinstance(fields, dict) else {},
+        fields={bounded_json.text(k, 100): bounded_json.text(v, 1000) for k, v in list(fields.items())[:20]}
+        if isinstance(fields, dict)
+        else {},
     )

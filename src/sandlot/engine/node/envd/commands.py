@@ -17,11 +17,13 @@ from typing import Any
 
 import aiohttp
 
+from sandlot.engine.core import bounded_json
 from sandlot.engine.core.errors import GuestUnresponsive, MachineFailed, StepFailed
 from sandlot.engine.core.model import ENVD_PORT
 
 FRAME_LIMIT = 1 << 20
 LINE_LIMIT = 4096
+UPLOAD_S = 60
 END_OF_STREAM = 0x02
 Output = Callable[[str, str], None]
 
@@ -54,6 +56,7 @@ class CommandClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, connect=10),
             read_bufsize=1 << 20,
+            auto_decompress=False,
         )
 
     async def close(self) -> None:
@@ -127,7 +130,12 @@ class CommandClient:
         data = content if isinstance(content, bytes) else content.read_bytes()
         try:
             async with self._session.post(
-                url, params={"path": path, "username": "root"}, data=data, headers=headers
+                url,
+                params={"path": path, "username": "root"},
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=UPLOAD_S),
             ) as reply:
                 problem = "" if reply.status == 200 else f"it answered {reply.status}"
         except (aiohttp.ClientError, OSError) as error:
@@ -148,7 +156,7 @@ async def _frames(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]
             size = int.from_bytes(head[1:], "big")
             if size > FRAME_LIMIT:
                 raise MachineFailed("the daemon of the machine sent a message that is too large")
-            value = json.loads(await content.readexactly(size))
+            value = bounded_json.loads(await content.readexactly(size), most_bytes=FRAME_LIMIT)
         except (asyncio.IncompleteReadError, ValueError) as error:
             raise MachineFailed("the machine of the build ended before the command did") from error
         if not isinstance(value, dict):
@@ -157,7 +165,7 @@ async def _frames(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]
             problem = value.get("error")
             if isinstance(problem, dict):
                 raise StepFailed(
-                    f"command failed: {str(problem.get('code'))[:40]}: {str(problem.get('message'))[:500]}"
+                    f"command failed: {bounded_json.text(problem.get('code'), 40)}: {bounded_json.text(problem.get('message'), 500)}"
                 )
             return
         event = value.get("event")

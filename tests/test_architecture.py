@@ -31,6 +31,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "platform/agents": {"platform/core", "data_files"},
     "platform/providers": {"platform/core"},
     "platform/sessions": {"platform/core", "platform/events", "platform/identity", "platform/providers"},
+    "platform/tasks": {
+        "platform/core",
+        "platform/agents",
+        "platform/events",
+        "platform/identity",
+        "platform/sessions",
+    },
     "platform/store": {"platform/core", "sql"},
     "platform/api": {
         "platform/core",
@@ -38,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "platform/events",
         "platform/identity",
         "platform/sessions",
+        "platform/tasks",
         "server",
     },
     "recipes": {"data_files"},

@@ -33,6 +33,7 @@ from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
 from sandlot.wiring.clock import now
+from sandlot.wiring.tasks import TaskParts, build_tasks
 
 Locate = Callable[[], Awaitable[Address]]
 
@@ -99,12 +100,24 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             limits=config.limits,
         )
         commands = Commands(sessions=sessions, state=state)
+        agents = load_agents()
+        tasks = build_tasks(
+            TaskParts(
+                configuration=config,
+                database=setup.database,
+                route=route,
+                events=events,
+                sessions=sessions,
+                agents=agents,
+                clock=clock,
+            )
+        )
         transport = await stack.enter_async_context(HttpWebhookTransport())
         outbox = SqlDeliveries(setup.database)
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
 
-        loops = (events, queue, background, retention, reconciler, providers, deliverer)
-        closing = (events, commands, background, queue, retention, deliverer)
+        loops: tuple[Loop, ...] = (events, queue, background, retention, reconciler, providers, deliverer, *tasks.loops)
+        closing: tuple[Closing, ...] = (events, *tasks.closing, commands, background, queue, retention, deliverer)
         deps = Deps(
             access=Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret),
             sessions=sessions,
@@ -114,7 +127,9 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             terminals=Terminals(sessions=sessions, state=state),
             tools=tools,
             events=events,
-            agents=load_agents(),
+            tasks=tasks.service,
+            timeline=tasks.timeline,
+            agents=agents,
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )

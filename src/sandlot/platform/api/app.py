@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from sandlot.platform.api import agents, commands, errors, events, files, sandboxes, terminals
+from sandlot.platform.api import agents, commands, errors, events, files, sandboxes, tasks, terminals
 from sandlot.platform.api.credentials import secret_of
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.api.mcp import PATH as MCP
@@ -25,7 +25,15 @@ OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"
 MAX_JSON = 40 << 20
 MAX_UPLOAD = 4 << 30
 UPLOAD = "/sandboxes/upload-file"
-ROUTERS = (agents.router, sandboxes.router, commands.router, files.router, events.router, terminals.router)
+ROUTERS = (
+    agents.router,
+    sandboxes.router,
+    commands.router,
+    files.router,
+    events.router,
+    terminals.router,
+    tasks.router,
+)
 
 
 def build_app(deps: Deps) -> FastAPI:

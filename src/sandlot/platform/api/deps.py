@@ -19,6 +19,8 @@ from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
+from sandlot.platform.tasks.service import Tasks
+from sandlot.platform.tasks.timeline import Timeline
 from sandlot.program import SANDLOT
 
 CALLER = "sandlot.caller"  # where in the scope the entry point leaves who is asking
@@ -34,6 +36,8 @@ class Deps:
     terminals: Terminals
     tools: SandboxTools
     events: EventLog
+    tasks: Tasks
+    timeline: Timeline
     agents: Mapping[str, AgentDescription]
     version: str
     keep_alive_s: float = 15.0

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
+from sandlot.platform.api.cursors import place_of
 from sandlot.platform.api.deps import Deps, Given, Reader
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import Identifier
@@ -35,6 +36,9 @@ async def events(
     ] = None,
     last_event_id: Annotated[str | None, Header()] = None,
     since: Annotated[str | None, Query(description="Like Last-Event-ID; 0 is the beginning of the log.")] = None,
+    after: Annotated[
+        str | None, Query(description="The same, under the name that lists give their cursors to.")
+    ] = None,
 ) -> Response:
     """Events as they happen. With `Last-Event-ID` the stream continues after that event, without gaps."""
     names = [name for part in type or () for name in part.split(",") if name]
@@ -45,7 +49,7 @@ async def events(
     kind, name = _subject(subject, sandbox_id)
     owner = _owner(caller, user_id)
     wanted = EventFilter(user_id=owner, subject_kind=kind, subject_id=name, session_id=session_id, types=patterns)
-    return Stream(_stream(deps, wanted, _place(last_event_id or since)), "text/event-stream")
+    return Stream(_stream(deps, wanted, place_of(last_event_id or since or after)), "text/event-stream")
 
 
 def _subject(subject: str | None, sandbox_id: str | None) -> tuple[str | None, str | None]:
@@ -77,11 +81,3 @@ async def _stream(deps: Deps, wanted: EventFilter, place: int | None) -> AsyncGe
         for event in page:
             data = json.dumps(event_json(event), separators=(",", ":"))
             yield f"id: {event.id}\nevent: {event.type}\ndata: {data}\n\n".encode()
-
-
-def _place(text: str | None) -> int | None:
-    if text is None or not text.strip():
-        return None
-    if not text.strip().isdecimal() or len(text) > 18:
-        raise InvalidRequest("Last-Event-ID is not the id of an event")
-    return int(text)

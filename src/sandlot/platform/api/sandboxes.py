@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from sandlot.platform.api import responses
+from sandlot.platform.api.cursors import cursor_of, parse_cursor
 from sandlot.platform.api.deps import Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import CreateSandbox, ExposePort, Identifier, SandboxBody, SetTimeout
-from sandlot.platform.core.errors import InvalidRequest
 from sandlot.platform.core.model import Session, SessionStatus
 from sandlot.platform.sessions.service import SessionRequest, SessionTarget
 
@@ -91,8 +88,8 @@ async def list_sandboxes(
     after: Annotated[str | None, Query(max_length=300)] = None,
 ) -> responses.SandboxPage:
     """A user's sandboxes, newest first."""
-    found = await deps.sessions.list(caller, user_id, limit, _parse_cursor(after) if after else None)
-    more = _cursor(found[-1]) if len(found) == limit else None
+    found = await deps.sessions.list(caller, user_id, limit, parse_cursor(after) if after else None)
+    more = cursor_of(found[-1].created_at, found[-1].id) if len(found) == limit else None
     return responses.SandboxPage(sandboxes=[responses.sandbox(session) for session in found], next=more)
 
 
@@ -100,18 +97,3 @@ async def _answer(deps: Given, session: Session, response: Response) -> response
     if session.status is not SessionStatus.RUNNING:
         response.status_code = 202
     return responses.sandbox(session, await deps.sessions.queue_position(session))
-
-
-def _cursor(last: Session) -> str:
-    return base64.urlsafe_b64encode(f"{last.created_at.isoformat()} {last.id}".encode()).decode()
-
-
-def _parse_cursor(text: str) -> tuple[datetime, str]:
-    try:
-        at, _, name = base64.urlsafe_b64decode(text.encode()).decode().partition(" ")
-        parsed = datetime.fromisoformat(at)
-        if parsed.tzinfo is None or not name:
-            raise ValueError
-        return parsed, name
-    except (ValueError, binascii.Error):
-        raise InvalidRequest("after is not what an earlier answer gave as next") from None

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.events import check_pattern
 from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
+from sandlot.platform.core.tasks import TaskPolicy
 
 NAME = "sandlot.toml"
 DAY_S = 86400
@@ -102,6 +103,24 @@ class PolicyTable(_Table):
     keep_ended: Annotated[int, Field(ge=60)] = DAY_S
 
 
+def _tasks_at_once() -> int:
+    return min(16, max(2, 2 * (os.cpu_count() or 1)))
+
+
+class TasksTable(_Table):
+    """Limits of tasks. `running` is how many are worked on at once; by default twice the CPUs."""
+
+    running: Annotated[int, Field(ge=1, le=1000, default_factory=_tasks_at_once)]
+    running_per_user: Annotated[int, Field(ge=0)] = 0
+    agent: str = "claude"
+    depth: Annotated[int, Field(ge=0, le=10)] = 2
+    children: Annotated[int, Field(ge=0, le=1000)] = 20
+    keep_sandbox: Seconds = DAY_S
+    protected: tuple[str, ...] = (".github/workflows",)
+    max_push_mb: PositiveInt = 512
+    max_artifact_mb: PositiveInt = 64
+
+
 class WebhookTable(_Table):
     name: Name
     url: Annotated[str, Field(pattern=r"^https?://")]
@@ -118,6 +137,8 @@ class _File(_Table):
     envs: Mapping[str, str | ValueReference] = {}
     limits: LimitsTable = LimitsTable()
     policy: PolicyTable = PolicyTable()
+    tasks: Annotated[TasksTable, Field(default_factory=lambda: TasksTable.model_validate({}))]
+    secrets: Mapping[Name, ValueReference] = {}
     webhooks: tuple[WebhookTable, ...] = ()
 
 
@@ -141,6 +162,9 @@ class Configuration(BaseModel):
     envs: Annotated[Mapping[str, str], Field(repr=False)]
     limits: SessionLimits
     policy: RetentionPolicy
+    tasks: TaskPolicy
+    task_agent: str
+    secrets: Annotated[Mapping[str, str], Field(repr=False)]
     webhooks: Sequence[Webhook]
 
 
@@ -170,6 +194,9 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
         envs=look_up.values("envs", file.envs),
         limits=_limits(file.limits),
         policy=_policy(file.policy),
+        tasks=_task_policy(file.tasks),
+        task_agent=file.tasks.agent,
+        secrets=look_up.values("secrets", file.secrets),
         webhooks=[_webhook(table, look_up) for table in file.webhooks],
     )
 
@@ -289,6 +316,19 @@ def _policy(table: PolicyTable) -> RetentionPolicy:
     )
 
 
+def _task_policy(table: TasksTable) -> TaskPolicy:
+    return TaskPolicy(
+        running=table.running,
+        running_per_user=table.running_per_user,
+        depth=table.depth,
+        children=table.children,
+        keep_sandbox_s=table.keep_sandbox,
+        protected=table.protected,
+        max_push_mb=table.max_push_mb,
+        max_artifact_mb=table.max_artifact_mb,
+    )
+
+
 def _webhook(table: WebhookTable, look_up: _Lookup) -> Webhook:
     secret = look_up.secret(f"webhooks.{table.name}", table.secret_env, table.secret_file)
     if secret is None:
@@ -307,6 +347,7 @@ _KNOWN = {
     "agents": sorted(AgentTable.model_fields),
     "limits": sorted(LimitsTable.model_fields),
     "policy": sorted(PolicyTable.model_fields),
+    "tasks": sorted(TasksTable.model_fields),
     "webhooks": sorted(WebhookTable.model_fields),
 }
 

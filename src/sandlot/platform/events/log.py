@@ -30,6 +30,10 @@ class EventLog:
     async def open(self) -> None:
         self._begin = self._seen = await self._store.last_id()
 
+    async def last_id(self) -> int:
+        """The newest event's id."""
+        return await self._store.last_id()
+
     async def append(self, *events: Event) -> None:
         await self._store.append(*events)
         self._appended.set()

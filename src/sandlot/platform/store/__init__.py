@@ -1,4 +1,4 @@
-"""The platform's store: sessions, commands, events, deliveries and keys in SQLite or PostgreSQL, behind the protocols of `ports`."""
+"""The platform's store: sessions, commands, tasks, events, deliveries and keys in SQLite or PostgreSQL, behind the protocols of `ports`."""
 
 from sandlot.platform.store.commands import SqlCommands
 from sandlot.platform.store.database import Database
@@ -7,5 +7,17 @@ from sandlot.platform.store.events import SqlEvents
 from sandlot.platform.store.facts import SqlFacts
 from sandlot.platform.store.keys import SqlKeys
 from sandlot.platform.store.sessions import SqlSessions
+from sandlot.platform.store.tasks import SqlTasks, SqlTaskSteps, SqlTimeline
 
-__all__ = ["Database", "SqlCommands", "SqlDeliveries", "SqlEvents", "SqlFacts", "SqlKeys", "SqlSessions"]
+__all__ = [
+    "Database",
+    "SqlCommands",
+    "SqlDeliveries",
+    "SqlEvents",
+    "SqlFacts",
+    "SqlKeys",
+    "SqlSessions",
+    "SqlTaskSteps",
+    "SqlTasks",
+    "SqlTimeline",
+]

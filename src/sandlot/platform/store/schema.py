@@ -6,7 +6,7 @@ from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, String, Tab
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0003"  # the newest migration
+REVISION = "p0005"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -107,4 +107,60 @@ deliveries = Table(
     Index("platform_deliveries_due", "next_at", "id"),
     Index("platform_deliveries_event", "event_id"),
     sqlite_autoincrement=True,
+)
+
+tasks = Table(
+    "platform_tasks",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("repository", String, nullable=False),
+    Column("parent", String),
+    Column("created_at", UtcTime, nullable=False),
+    Column("once_key", String),
+    Column("lease_owner", String),
+    Column("lease_until", UtcTime),
+    Column("record", Json, nullable=False),  # the rest of it
+    Column("revision", Integer, nullable=False),
+    Index("platform_tasks_once", "once_key", unique=True),
+    Index("platform_tasks_list", "user_id", "created_at", "id"),
+    Index("platform_tasks_status", "status"),
+)
+
+task_steps = Table(
+    "platform_task_steps",
+    metadata,
+    Column("task_id", String, ForeignKey("platform_tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("run", Integer, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("status", String, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("started_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("problem", String),
+)
+
+timeline = Table(
+    "platform_timeline",
+    metadata,
+    Column("seq", Number, primary_key=True, autoincrement=True),
+    Column("task_id", String, ForeignKey("platform_tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("text", String, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("raw", String),
+    Index("platform_timeline_task", "task_id", "seq"),
+    sqlite_autoincrement=True,
+)
+
+task_streams = Table(
+    "platform_task_streams",
+    metadata,
+    Column("task_id", String, ForeignKey("platform_tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("stream", String, primary_key=True),
+    Column("lines", Number, nullable=False),  # how many were read
 )

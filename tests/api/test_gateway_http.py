@@ -26,9 +26,9 @@ async def test_a_request_arrives_as_it_was_sent(doors: Doors, sandbox: str) -> N
     async with service(echo) as port, doors.client(key=None) as client:
         doors.ports[8000] = port
         headers = [*doors.route(sandbox, 8000).items(), ("X-Twice", "1"), ("X-Twice", "2")]
-        response = await client.post("/a%2Fb/../c//d%20e?q=%2B+1&q=2&empty=", headers=headers, content=b"hello")
+        response = await client.post("/a%2Fb/c//d%20e?q=%2B+1&q=2&empty=", headers=headers, content=b"hello")
     seen = response.json()
-    assert seen["path"] == "/a%2Fb/../c//d%20e" or seen["path"].endswith("c//d%20e")  # the client may resolve dots
+    assert seen["path"] == "/a%2Fb/c//d%20e"
     assert seen["query"] == "q=%2B+1&q=2&empty="
     assert [v for k, v in seen["headers"] if k == "x-twice"] == ["1", "2"]
     assert seen["size"] == 5 and seen["method"] == "POST"

@@ -170,23 +170,43 @@ async def test_a_client_that_leaves_is_noticed_at_once(doors: Doors, sandbox: st
 
 
 async def test_half_an_upload_is_never_taken_for_a_whole_one(doors: Doors, sandbox: str) -> None:
-    seen: list[bytes] = []
+    seen = bytearray()
     done = asyncio.Event()
 
     async def receive_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head_of(reader)
-        seen.append(await reader.read())
-        done.set()
+        try:
+            while piece := await reader.read(1000):
+                seen.extend(piece)
+        finally:
+            done.set()
 
     async with raw_service(receive_all) as port:
         doors.ports[8000] = port
         _reader, writer = await asyncio.open_connection("127.0.0.1", doors.port)
         writer.write(request(doors, sandbox, "POST / HTTP/1.1", "Transfer-Encoding: chunked") + b"4\r\nhalf\r\n")
-        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 1)
-        await asyncio.sleep(0.05)
+        await until(lambda: b"half" in seen)
         writer.transport.abort()
         await asyncio.wait_for(done.wait(), 60)
-    assert not seen[0].endswith(b"0\r\n\r\n")
+    assert bytes(seen) == b"4\r\nhalf\r\n"
+
+
+async def test_draining_ends_as_soon_as_nothing_is_open_and_cuts_nothing_then(doors: Doors, sandbox: str) -> None:
+    go = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        await go.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
+
+    async with raw_service(wait) as port:
+        doors.ports[8000] = port
+        answers = [asyncio.create_task(raw(doors, request(doors, sandbox, "GET / HTTP/1.1"))) for _ in range(2)]
+        await until(lambda: doors.node.real_proxy.open_count(sandbox) == 2)
+        draining = asyncio.create_task(doors.node.real_proxy.drain(sandbox, grace_s=3600))
+        go.set()
+        assert await asyncio.wait_for(draining, 60) == 0
+        assert [(await answer).endswith(b"\r\n\r\ndone") for answer in answers] == [True, True]
 
 
 async def test_draining_waits_for_what_is_open_and_cuts_the_rest(doors: Doors, sandbox: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 from typing import Any
 
 import aiohttp
@@ -70,6 +72,31 @@ async def test_the_service_says_goodbye_with_its_own_code(doors: Doors, sandbox:
             message = await ws.receive(5)
             assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 4321, "as you wish")
         await until(lambda: doors.node.real_proxy.open_count(sandbox) == 0)
+
+
+async def test_a_services_goodbye_is_answered(doors: Doors, sandbox: str) -> None:
+    """As the protocol wants it: a close frame for a close frame, with the same code, before the connection ends."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def leaving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await head_of(reader)
+        keys = [
+            line.split(b":")[1].strip() for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key")
+        ]
+        assert len(keys) == 1
+        accept = base64.b64encode(hashlib.sha1(keys[0] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        lines = [b"HTTP/1.1 101 Switching Protocols", b"Upgrade: websocket", b"Connection: Upgrade"]
+        writer.write(b"\r\n".join([*lines, b"Sec-WebSocket-Accept: " + accept, b"", b""]))
+        writer.write(b"\x88\x02" + (4321).to_bytes(2))
+        answered.set_result(await reader.read())
+
+    async with raw_service(leaving) as port, aiohttp.ClientSession() as client:
+        doors.ports[80] = port
+        async with client.ws_connect(doors.url, headers=doors.route(sandbox, 80)) as ws:
+            assert (await ws.receive(60)).data == 4321
+            frame = await asyncio.wait_for(answered, 60)
+    assert frame[:2] == b"\x88\x82", "no masked close frame of two bytes"
+    assert bytes(byte ^ mask for byte, mask in zip(frame[6:8], frame[2:6], strict=False)) == (4321).to_bytes(2)
 
 
 async def test_a_lost_client_is_lost_to_the_service_too(doors: Doors, sandbox: str) -> None:

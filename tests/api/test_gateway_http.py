@@ -241,15 +241,18 @@ async def test_calls_of_the_api_with_a_key_stay_its_own_although_their_headers_n
         assert (await client.get("/sandboxes/1", headers=headers)).json()["path"] == "/sandboxes/1"
 
 
-async def test_a_file_that_is_asked_for_with_envds_token_alone_is_found(doors: Doors) -> None:
+@pytest.mark.parametrize("path", ["/files", "/health", "/process.Process/List", "/filesystem.Filesystem/Stat"])
+async def test_a_request_for_envd_with_its_token_alone_finds_its_sandbox(doors: Doors, path: str) -> None:
     first, second = await doors.create(), await doors.create()
     async with service(echo) as port, doors.client(key=None) as client:
         doors.ports[ENVD_PORT] = port
         for made in (first, second):
-            token = {"X-Access-Token": made["envdAccessToken"]}
-            assert (await client.get("/files?path=/x", headers=token)).json()["path"] == "/files"
-        refused = await client.get("/files?path=/x", headers={"X-Access-Token": "another"})
-        assert refused.status_code == 404
+            answer = await client.post(path, headers={"X-Access-Token": made["envdAccessToken"]})
+            assert answer.json()["path"] == path
+        refused = await client.post(path, headers={"X-Access-Token": "another"})
+        assert refused.status_code == 502 and "was not found" in refused.json()["message"]
+        elsewhere = await client.get("/sandboxes", headers={"X-Access-Token": first["envdAccessToken"]})
+        assert elsewhere.status_code == 401
 
 
 async def test_a_preflight_reaches_the_sandbox(doors: Doors, sandbox: str) -> None:
@@ -325,11 +328,16 @@ async def test_https_ports_are_dialled_with_tls(doors: Doors, tmp_path: Path) ->
 
     certificate = certificate_for("inside.test", tmp_path / "tls")
     sandbox = (await doors.create(network={"httpsPorts": [8443]}))["sandboxID"]
-    server = build_server(echo, host="127.0.0.1", port=0, certificate=(certificate.chain, certificate.key))
+
+    async def scheme(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": scope["scheme"].encode()})
+
+    server = build_server(scheme, host="127.0.0.1", port=0, certificate=(certificate.chain, certificate.key))
     async with serving(server), doors.client(key=None) as client:
         doors.ports[8443] = doors.ports[8444] = server.port
-        assert (await client.get("/s", headers=doors.route(sandbox, 8443))).json()["path"] == "/s"
-        assert (await client.get("/s", headers=doors.route(sandbox, 8444))).status_code == 502  # plain HTTP to TLS
+        assert (await client.get("/s", headers=doors.route(sandbox, 8443))).text == "https"
+        assert (await client.get("/s", headers=doors.route(sandbox, 8444))).text == "http"
 
 
 async def test_other_upgrades_are_refused(doors: Doors, sandbox: str) -> None:

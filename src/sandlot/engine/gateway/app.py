@@ -16,13 +16,24 @@ from sandlot.engine.core.model import ENVD_PORT, ProxyTarget, Sandbox, State
 from sandlot.engine.core.ports.node import Message, Receive, Scope, Send
 from sandlot.engine.gateway import replies
 from sandlot.engine.gateway.replies import Reply, send_reply
-from sandlot.engine.gateway.routes import ID_HEADER, PORT_HEADER, Routes, Target, is_for_api, is_internal, parse_target
+from sandlot.engine.gateway.routes import (
+    ENVD_PATHS,
+    ID_HEADER,
+    PORT_HEADER,
+    Routes,
+    Target,
+    first_segment,
+    is_for_api,
+    is_internal,
+    parse_target,
+)
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPERATIONS = {"GET": "read", "HEAD": "read", "POST": "write"}
 WAKE_LIMIT_S = 120.0
 WAKE_TRIES = 5
 RETRY_S = 0.01
+UNKNOWN = "unknown"  # in the place of an id: no sandbox has it
 
 
 class Wakes(Protocol):
@@ -135,23 +146,23 @@ class Gateway:
         if has_key and routing and is_for_api(routing, _path(scope)):
             routing = {}  # and the Host alone decides
         target = parse_target(host, routing, self._domain)
-        if target is None and scope.get("raw_path") == b"/files" and scope["type"] == "http":
-            return await self._files_target(scope)
+        if target is None and scope["type"] == "http" and first_segment(_path(scope)) in ENVD_PATHS:
+            return await self._envd_target(scope)
         return target
 
-    async def _files_target(self, scope: Scope) -> Target | None:
-        """A request for a file at a server that is reached by headers, and no id in it: who may ask says whose it is.
+    async def _envd_target(self, scope: Scope) -> Target | None:
+        """A request for envd at a server that is reached by headers, and no id in it: what lets it in says whose it is.
 
-        A signed URL has its signature. JavaScript SDKs up to 2.12 send envd's token alone.
+        A signed file URL has its signature. Python SDKs 2.8 to 2.26 after `connect`, and JavaScript SDKs up to 2.12 for
+        files, send envd's token alone.
         """
+        if token := header(scope["headers"], ACCESS_TOKEN):
+            holder = await self._routes.holder(token)
+            return Target(ENVD_PORT, holder.id if holder else UNKNOWN)
         operation = OPERATIONS.get(scope["method"])
         text = scope["query_string"].decode("latin-1")
-        if operation is None:
+        if operation is None or "signature=" not in text or _path(scope) != "/files":
             return None
-        if "signature=" not in text:
-            token = header(scope["headers"], ACCESS_TOKEN)
-            holder = await self._routes.holder(token) if token else None
-            return Target(ENVD_PORT, holder.id) if holder else None
         query: dict[str, str] = {}
         for name, value in parse_qsl(text, keep_blank_values=True, errors="surrogateescape"):
             query.setdefault(name, value)

@@ -27,6 +27,7 @@ INTERNAL_ROUTES = frozenset(
 )
 ID_HEADER, PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
 API_RESOURCES = frozenset({"sandboxes", "snapshots", "teams", "templates", "v1", "v2", "v3"})  # none is a path of envd
+ENVD_PATHS = frozenset({"files", "health", "envs", "metrics", "process.Process", "filesystem.Filesystem"})
 LIVE_S, UNKNOWN_S = 5.0, 0.5  # how long a found and a missing row are believed without news of a change
 MOST_ROWS = 10_000
 READ_TRIES = 5
@@ -91,8 +92,11 @@ def is_for_api(headers: Mapping[str, str], raw_path: str) -> bool:
 
     Python SDKs 2.8 to 2.26 send the routing headers with their calls of the API, such as `/sandboxes/{id}/connect`.
     """
-    first = raw_path.partition("?")[0].removeprefix("/").partition("/")[0]
-    return headers.get(PORT_HEADER, "").strip() == str(ENVD_PORT) and first in API_RESOURCES
+    return headers.get(PORT_HEADER, "").strip() == str(ENVD_PORT) and first_segment(raw_path) in API_RESOURCES
+
+
+def first_segment(raw_path: str) -> str:
+    return raw_path.partition("?")[0].removeprefix("/").partition("/")[0]
 
 
 def parse_port(text: str) -> int:

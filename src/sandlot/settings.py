@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 DEFAULT_PORT = 3900
+LOCAL_DOMAIN = "sandlot.localhost"  # of a server that was given none; names below localhost are this machine
 
 
 class Settings(BaseSettings):
@@ -36,12 +37,18 @@ class Settings(BaseSettings):
     )
     domain: str | None = Field(
         None,
-        description="Serve sandbox ports at `https://{port}-{id}.{domain}` with TLS. Unset: plain HTTP, routed by headers.",
+        description="Serve sandbox ports at `https://{port}-{id}.{domain}`; plain HTTP is then for clients on this machine alone. "
+        "Unset: `sandlot.localhost`, and plain HTTP for everybody who reaches the port.",
     )
-    tls_cert: Path | None = Field(
-        None, description="Your certificate (PEM). Unset with a domain: a local CA makes one."
-    )
+    tls_cert: Path | None = Field(None, description="Your certificate (PEM). Unset: a local CA makes one.")
     tls_key: Path | None = Field(None, description="The certificate's private key (PEM).")
+    https_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="A second port with the same services. 443: addresses of sandboxes then need no port number, which some "
+        "clients cannot deal with. Where it is taken, a server without a domain says so and does without.",
+    )
     runtime: Literal["auto", "gvisor", "container"] = Field(
         "auto", description="How sandboxes are isolated where a template does not say. `auto`: gVisor where it works."
     )

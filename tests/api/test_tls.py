@@ -10,13 +10,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from cryptography import x509
 from tests.api.servers import serving
 
+from sandlot.server.certificates import Certificate, find_certificate
 from sandlot.server.errors import StartupFailed
 from sandlot.server.http import build_server
-from sandlot.server.tls import Certificate, certificate_for
+from sandlot.server.https_only import HttpsOnly
+from sandlot.server.tls import certificate_for
 
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -64,6 +67,53 @@ async def test_other_names_and_strangers_are_refused(server: tuple[int, Certific
     assert stranger.authority is not None
     with pytest.raises(ssl.SSLCertVerificationError):
         await connect(port, "localhost", stranger.authority)
+
+
+async def test_one_port_speaks_tls_and_plain_http(server: tuple[int, Certificate]) -> None:
+    port, certificate = server
+    async with httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/")).text == "http"
+    trusting = ssl.create_default_context(cafile=str(certificate.authority))
+    async with httpx.AsyncClient(trust_env=False, verify=trusting) as client:
+        assert (await client.get(f"https://127.0.0.1:{port}/")).text == "https"
+
+
+async def test_clients_that_say_nothing_or_nonsense_hold_nobody_up(server: tuple[int, Certificate]) -> None:
+    port, _ = server
+    _, silent = await asyncio.open_connection("127.0.0.1", port)
+    reader, broken = await asyncio.open_connection("127.0.0.1", port)
+    broken.write(b"\x16 this is no handshake")
+    await reader.read()  # until it is closed, perhaps after an alert
+    async with httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/")).text == "http"
+    silent.close()
+    broken.close()
+
+
+@pytest.mark.parametrize(
+    ("client", "method", "status"), [("192.0.2.7", "GET", 308), ("192.0.2.7", "POST", 426), ("127.0.0.1", "POST", 200)]
+)
+async def test_with_a_domain_plain_http_is_for_this_machine_alone(client: str, method: str, status: int) -> None:
+    scope = {"type": "http", "scheme": "http", "method": method, "raw_path": b"/a", "query_string": b"q=1",
+             "headers": [(b"host", b"a.test:3900")], "client": (client, 1)}  # fmt: skip
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await HttpsOnly(hello)(scope, None, send)
+    assert sent[0]["status"] == status
+    if status == 308:
+        assert dict(sent[0]["headers"])[b"location"] == b"https://a.test:3900/a?q=1"
+
+
+def test_a_certificate_is_found_again_without_making_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = find_certificate("a.test:3900", tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.executable", "/nonexistent")
+        assert find_certificate("a.test:3900", tmp_path) == made
+        with pytest.raises(FileNotFoundError):
+            find_certificate("b.test", tmp_path)
 
 
 async def test_the_official_sdks_transport_trusts_it(server: tuple[int, Certificate]) -> None:

@@ -68,25 +68,28 @@ def exports(settings: Settings) -> dict[str, str]:
         "E2B_VOLUME_API_URL": facts.url,
     }
     if not facts.url.startswith("https:"):
-        # Without TLS the SDKs cannot use a host name per port: they send everything to one address, with headers.
-        return {**values, "E2B_SANDBOX_URL": facts.url}
+        # SDKs that can send everything to one address, with headers, do without TLS and names; others use the domain.
+        values["E2B_SANDBOX_URL"] = facts.url
     if facts.ca:
         bundle = str(ca_bundle(settings, Path(facts.ca)))
-        values |= {"SSL_CERT_FILE": bundle, "REQUESTS_CA_BUNDLE": bundle, "NODE_EXTRA_CA_CERTS": bundle}
+        names = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+        values |= dict.fromkeys(names, bundle)
     return values
 
 
 def _domain(facts: instance.Facts) -> str:
     """What stands behind `{port}-{id}.` in the address of a sandbox's port."""
-    if facts.domain is None:
-        return f"localhost:{facts.port}"
-    return facts.domain if ":" in facts.domain or facts.port == 443 else f"{facts.domain}:{facts.port}"
+    domain = facts.domain or "localhost"
+    port = facts.https_port or facts.port
+    return domain if ":" in domain or port == 443 else f"{domain}:{port}"
 
 
 def ca_bundle(settings: Settings, ca: Path) -> Path:
-    """The system's CAs and ours in one file: clients take one, and must still trust everybody else."""
-    system = next((Path(path).read_text() for path in SYSTEM_CAS if Path(path).exists()), "")
+    """The CAs that are trusted here and ours in one file: clients take one, and must still trust everybody else."""
     bundle = settings.data_dir / "ca-bundle.pem"
+    own = os.environ.get("SSL_CERT_FILE", "")
+    places = (*([own] if own and Path(own) != bundle else []), *SYSTEM_CAS)
+    system = next((Path(path).read_text() for path in places if Path(path).is_file()), "")
     content = system.rstrip("\n") + "\n" + ca.read_text()
     if not bundle.exists() or bundle.read_text() != content:
         temporary = bundle.with_suffix(".tmp")
@@ -109,7 +112,8 @@ def sdk(settings: Settings) -> type[Sandbox]:
     values = exports(settings)
     for name in ("E2B_SANDBOX_URL", "E2B_DEBUG", "E2B_HTTP_VERSION"):
         os.environ.pop(name, None)
-    os.environ.update(values)
+    plain = "E2B_SANDBOX_URL" in values  # then nothing is encrypted, and authorities are slow to load
+    os.environ.update({name: value for name, value in values.items() if name.startswith("E2B_") or not plain})
     from e2b import Sandbox
 
     return Sandbox
@@ -120,7 +124,8 @@ def connection(settings: Settings) -> Connection:
     from sandlot.recipes.connection import Connection
 
     facts, values = running(settings), exports(settings)
-    os.environ.update({name: value for name, value in values.items() if not name.startswith("E2B_")})
+    if "E2B_SANDBOX_URL" not in values:
+        os.environ.update({name: value for name, value in values.items() if not name.startswith("E2B_")})
     os.environ.pop("E2B_SANDBOX_URL", None)
     return Connection(
         api_url=values["E2B_API_URL"],

@@ -27,7 +27,13 @@ def require_root() -> None:
 
 
 def prepare(settings: Settings) -> None:
-    install_packages("run", *(("domain",) if settings.domain else ()))
+    install_packages("run")
+    try:
+        install_packages("domain")
+    except Failure as error:
+        if settings.domain:
+            raise
+        output.warn(f"names of sandboxes below localhost do not resolve here, which older SDKs need: {error}")
     _install_gvisor(settings)
     _check_host(settings)
     _build_base(settings)

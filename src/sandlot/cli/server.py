@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 import shlex
 import signal
@@ -30,6 +31,7 @@ READY_TIMEOUT_S = 180
 LOG_LIMIT = 16 << 20
 # What the server gets of the caller's environment. The rest may hold secrets that are none of its business.
 _PASSED = ("PATH", "HOME", "LANG", "TZ", "TERM", "NO_COLOR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "SSL_CERT_FILE")
+_DOTENV, _ESCAPED = re.compile(r"([\\\\\"$`])"), r"\\\1"
 _PASSED_PREFIXES = ("SANDLOT_", "LC_", "http_", "https_", "no_", "HTTP_", "HTTPS_", "NO_")
 
 
@@ -39,7 +41,10 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as the server is ready.")] = False,
     domain: Annotated[
         str | None,
-        typer.Option(help="Serve https://{port}-{id}.{domain} with TLS, by a local CA or your own certificate."),
+        typer.Option(help="Serve https://{port}-{id}.{domain}, by a local CA or your own certificate."),
+    ] = None,
+    https_port: Annotated[
+        int | None, typer.Option(metavar="N", help="Listen on this port too: 443, so that addresses need no port.")
     ] = None,
     hello: Annotated[bool, typer.Option(help="Try a sandbox once the server is ready.")] = True,
 ) -> None:
@@ -50,6 +55,8 @@ def up(
     """
     if domain:
         os.environ["SANDLOT_DOMAIN"] = domain
+    if https_port:
+        os.environ["SANDLOT_HTTPS_PORT"] = str(https_port)
     chosen = settings()
     preparation.require_root()
     if facts := _already_up(chosen):
@@ -60,6 +67,8 @@ def up(
     try:
         facts = _wait_until_ready(chosen, child, detach)
         output.done(f"Sandlot is ready at {facts.url}")
+        if chosen.https_port and facts.https_port is None:
+            output.warn(f"port {chosen.https_port} is taken, so addresses of sandboxes name port {facts.port}")
         greeted = _say_hello(chosen) if hello else True
         _say_next_steps(chosen, detach)
     except KeyboardInterrupt:
@@ -118,16 +127,37 @@ def status(*, as_json: Json = False) -> None:
 
 
 @of_instance
-def env(*, as_json: Json = False) -> None:
+def env(
+    *,
+    docker: Annotated[
+        bool, typer.Option("--docker", help="As options of `docker run`, on the host's network.")
+    ] = False,
+    dotenv: Annotated[bool, typer.Option("--dotenv", help="As a .env file.")] = False,
+    as_json: Json = False,
+) -> None:
     """Print what clients need in their environment: eval "$(./sandlot env)"."""
     values = client.exports(settings())
     if as_json:
         output.print_json(values)
-        return
-    if "E2B_SANDBOX_URL" not in values:
-        print("unset E2B_SANDBOX_URL;")  # it would keep SDKs from using a host name per port
-    for name, value in values.items():
-        print(f"export {name}={shlex.quote(value)};")
+    elif docker:
+        print(shlex.join(_docker_options(values)))
+    elif dotenv:
+        for name, value in values.items():
+            print(f'{name}="{_DOTENV.sub(_ESCAPED, value)}"')
+    else:
+        if "E2B_SANDBOX_URL" not in values:
+            print("unset E2B_SANDBOX_URL;")  # it would keep SDKs from using a host name per port
+        for name, value in values.items():
+            print(f"export {name}={shlex.quote(value)};")
+
+
+def _docker_options(values: dict[str, str]) -> list[str]:
+    files = sorted({value for name, value in values.items() if not name.startswith("E2B_")})
+    return [
+        "--network=host",
+        *(f"--volume={path}:{path}:ro" for path in files),
+        *(f"--env={name}={value}" for name, value in values.items()),
+    ]
 
 
 @of_instance

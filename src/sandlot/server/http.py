@@ -15,6 +15,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from sandlot.server.listener import Listener
+
 HEAD_LIMIT = 64 * 1024
 HEAD_S = 60.0
 KEEP_ALIVE_S = 330  # SDKs keep idle connections for 300 s; the one who closes first must be the client
@@ -178,7 +180,12 @@ class Server(uvicorn.Server):
         self._before_shutdown, self._on_listening = before_shutdown, on_listening
 
     async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
+        if isinstance(self.config.ssl, ssl.SSLContext):
+            await super().startup([])
+            given = sockets if sockets is not None else [_bound(self.config.host, self.config.port)]
+            self.servers = [Listener(sock, self._protocol, self.config.ssl) for sock in given]  # type: ignore[misc]
+        else:
+            await super().startup(sockets)
         if self._on_listening is not None and self.started:
             self._on_listening()
 
@@ -188,6 +195,9 @@ class Server(uvicorn.Server):
         if self._before_shutdown is not None:
             await self._before_shutdown()
         await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return Http(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     @property
     def port(self) -> int:
@@ -203,8 +213,15 @@ def build_server(
     certificate: tuple[Path, Path] | None = None,
     before_shutdown: Callable[[], Awaitable[None]] | None = None,
 ) -> Server:
-    """A server that is ready to `serve()`. `certificate`: files of the chain and the key, for TLS."""
+    """A server that is ready to `serve()`. `certificate`: files of the chain and the key, for TLS beside plain HTTP."""
     return Server(build_config(app, host=host, port=port, certificate=certificate), before_shutdown)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host, port))
+    return sock
 
 
 def build_config(

@@ -30,6 +30,7 @@ class Facts:
     domain: str | None
     started_at: str
     ca: str | None = None  # the local CA's certificate, when there is one
+    https_port: int | None = None  # the second port, when there is one
 
 
 def claim(data_dir: Path) -> None:
@@ -81,6 +82,7 @@ def announce(data_dir: Path, facts: Facts) -> None:
                 "domain": facts.domain,
                 "started_at": facts.started_at,
                 "ca": facts.ca,
+                "https_port": facts.https_port,
             }
         )
     )
@@ -98,6 +100,7 @@ def facts(data_dir: Path) -> Facts | None:
             domain=raw.get("domain"),
             started_at=str(raw.get("started_at", "")),
             ca=raw.get("ca"),
+            https_port=raw.get("https_port"),
         )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

@@ -1,12 +1,11 @@
-"""Certificates for the server's domain: the user's own, or a leaf of a local authority that is made on first use."""
+"""Makes certificates for the server's domain: leaves of a local authority, and that authority itself on first use."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
 import os
-import ssl
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
 from cryptography import x509
@@ -15,20 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sandlot.server.errors import StartupFailed
+from sandlot.server.certificates import Certificate, given, local
 from sandlot.server.hosts import hostname
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=820)  # clients refuse more than 825
 RENEW_BEFORE = datetime.timedelta(days=180)
 BACKDATE = datetime.timedelta(days=1)  # for clocks that lag
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    chain: Path
-    key: Path
-    authority: Path | None  # what clients must trust; None: the user's certificate, which they trust already
 
 
 def certificate_for(
@@ -41,25 +33,15 @@ def certificate_for(
 ) -> Certificate:
     """The user's certificate if one is given, else one of the local authority in `directory`, renewed when it is due."""
     if chain is not None or key is not None:
-        return _given(chain, key)
+        return given(chain, key)
     now = now or datetime.datetime.now(datetime.UTC)
     name = hostname(domain)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = _authority(name, directory, now)
-    found = Certificate(chain=directory / "server.crt", key=directory / "server.key", authority=directory / "ca.crt")
+    found = local(directory)
     if not _is_good(found, authority[0], name, now):
         _make_leaf(found, authority, name, now)
     return found
-
-
-def _given(chain: Path | None, key: Path | None) -> Certificate:
-    if chain is None or key is None:
-        raise StartupFailed("TLS needs both SANDLOT_TLS_CERT and SANDLOT_TLS_KEY; set the missing one")
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key)
-    except (OSError, ssl.SSLError) as error:
-        raise StartupFailed(f"the certificate {chain.name} with the key {key.name} cannot be used: {error}") from error
-    return Certificate(chain=chain, key=key, authority=None)
 
 
 Authority = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
@@ -199,3 +181,15 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+def renew_at(found: Certificate) -> datetime.datetime:
+    """When the certificate, or its authority, is due."""
+    assert found.authority is not None
+    leaf = x509.load_pem_x509_certificate(found.chain.read_bytes())
+    authority = x509.load_pem_x509_certificate(found.authority.read_bytes())
+    return min(leaf.not_valid_after_utc - RENEW_BEFORE, authority.not_valid_after_utc - LEAF_LIFE / 2)
+
+
+if __name__ == "__main__":
+    print(renew_at(certificate_for(sys.argv[1], Path(sys.argv[2]))).isoformat())

@@ -157,6 +157,7 @@ async def _first_key(access: Access, data_dir: Path) -> None:
 
 
 def _public_domain(settings: Settings) -> str | None:
-    if settings.domain is None or settings.port == 443 or ":" in settings.domain:
+    port = settings.https_port or settings.port
+    if settings.domain is None or port == 443 or ":" in settings.domain:
         return settings.domain
-    return f"{settings.domain}:{settings.port}"
+    return f"{settings.domain}:{port}"

@@ -9,24 +9,22 @@ import os
 import resource
 import signal
 import socket
-from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
 
 from sandlot.engine.node import processes
 from sandlot.server import heap, instance, telemetry
+from sandlot.server.certificates import Certificate, find_certificate
 from sandlot.server.errors import StartupFailed
 from sandlot.server.http import Server, build_config
-from sandlot.settings import Settings
+from sandlot.server.https_only import HttpsOnly
+from sandlot.settings import LOCAL_DOMAIN, Settings
 from sandlot.wiring.builds import Progress
 from sandlot.wiring.clock import now
 from sandlot.wiring.combined import MountedPlatform, loopback_listener, open_platform
 from sandlot.wiring.engine import Engine, Loop, open_engine
 from sandlot.wiring.own_address import OwnAddress
-
-if TYPE_CHECKING:
-    from sandlot.server import tls
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +35,12 @@ def serve(settings: Settings, progress: Progress = lambda _: None) -> None:
     instance.claim(settings.data_dir)
     telemetry.configure_logging(settings.log_level, settings.log_format)
     _raise_file_limit()
+    certificate = find_certificate(
+        settings.domain or LOCAL_DOMAIN, settings.data_dir / "tls", chain=settings.tls_cert, key=settings.tls_key
+    )
     heap.share()
     processes.enter_private_mounts()
-    uvloop.run(_serve(settings, progress))
+    uvloop.run(_serve(settings, certificate, progress))
 
 
 def _raise_file_limit() -> None:
@@ -48,34 +49,28 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(settings: Settings, progress: Progress) -> None:
+async def _serve(settings: Settings, certificate: Certificate, progress: Progress) -> None:
     processes.watch_orphans()
     own = OwnAddress(settings)
     async with contextlib.AsyncExitStack() as stack:
         platform = await stack.enter_async_context(open_platform(settings, own))
         engine = await stack.enter_async_context(open_engine(settings, progress, own, platform.beside))
-        await _listen(settings, engine, platform, own)
+        await _listen(settings, engine, platform, own, certificate)
 
 
-def _certificate(settings: Settings) -> tls.Certificate:
-    from sandlot.server import tls  # what it stands on is large, and few servers need it
-
-    return tls.certificate_for(
-        settings.domain or "", settings.data_dir / "tls", chain=settings.tls_cert, key=settings.tls_key
-    )
-
-
-async def _listen(settings: Settings, engine: Engine, platform: MountedPlatform, own: OwnAddress) -> None:
-    sock = _bind(settings)
-    port = sock.getsockname()[1]
-    certificate = _certificate(settings) if settings.domain else None
-    config = build_config(engine.app, certificate=(certificate.chain, certificate.key) if certificate else None)
+async def _listen(
+    settings: Settings, engine: Engine, platform: MountedPlatform, own: OwnAddress, certificate: Certificate
+) -> None:
+    sock = _bind(settings.host, settings.port)
+    port, second = sock.getsockname()[1], _bind_second(settings)
+    app = HttpsOnly(engine.app) if settings.domain else engine.app
+    config = build_config(app, certificate=(certificate.chain, certificate.key))
 
     def listening() -> None:
-        _announce(settings, port, certificate)
+        _announce(settings, port, second, certificate)
         engine.stock.renew()
         heap.give_back()
-        if certificate is None:
+        if settings.domain is None:
             own.listening(port, is_public=True)
 
     async def cut() -> None:
@@ -89,10 +84,10 @@ async def _listen(settings: Settings, engine: Engine, platform: MountedPlatform,
         loop.add_done_callback(lambda task: _loop_ended(task, server))
     try:
         async with contextlib.AsyncExitStack() as inner:
-            if certificate is not None:
+            if settings.domain is not None:
                 inner_port = await inner.enter_async_context(loopback_listener(engine.app))
                 own.listening(inner_port, is_public=False)
-            await server.serve(sockets=[sock])
+            await server.serve(sockets=[sock, *([second] if second else [])])
     finally:
         (settings.data_dir / "server.json").unlink(missing_ok=True)
         for loop in loops:
@@ -121,30 +116,44 @@ def _loop_ended(task: asyncio.Task[None], server: uvicorn.Server) -> None:
         server.should_exit = True
 
 
-def _bind(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((settings.host, settings.port))
+        sock.bind((host, port))
     except OSError as error:
         sock.close()
         raise StartupFailed(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another port with --port, or end what uses it"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port with --port, or end what uses it"
         ) from error
     return sock
 
 
-def _announce(settings: Settings, port: int, certificate: tls.Certificate | None) -> None:
+def _bind_second(settings: Settings) -> socket.socket | None:
+    """The port that addresses need not name; whoever has it already keeps it."""
+    if settings.https_port is None:
+        return None
+    try:
+        return _bind(settings.host, settings.https_port)
+    except StartupFailed as error:
+        if settings.domain:  # whose addresses are given out without a port
+            raise
+        log.warning("SANDLOT_HTTPS_PORT: %s. Addresses of sandboxes name the first port instead", error)
+        return None
+
+
+def _announce(settings: Settings, port: int, second: socket.socket | None, certificate: Certificate) -> None:
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
-    url = f"https://{settings.domain}:{port}" if certificate else f"http://{host}:{port}"
+    url = f"https://{settings.domain}:{port}" if settings.domain else f"http://{host}:{port}"
     facts = instance.Facts(
         pid=os.getpid(),
         url=url,
         port=port,
-        domain=settings.domain,
+        domain=settings.domain or LOCAL_DOMAIN,
         started_at=now().isoformat(),
-        ca=str(certificate.authority) if certificate and certificate.authority else None,
+        ca=str(certificate.authority) if certificate.authority else None,
+        https_port=second.getsockname()[1] if second else None,
     )
     instance.announce(settings.data_dir, facts)
     log.info("listening on %s", url)

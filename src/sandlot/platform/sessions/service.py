@@ -21,9 +21,9 @@ from sandlot.platform.core.errors import (
     Unavailable,
 )
 from sandlot.platform.core.events import Event, SandboxEventType
-from sandlot.platform.core.model import LIVE, AgentSettings, Caller, Session, SessionLimits, SessionStatus
+from sandlot.platform.core.model import LIVE, AgentSettings, Caller, Scope, Session, SessionLimits, SessionStatus
 from sandlot.platform.core.ports import Box
-from sandlot.platform.identity.keys import acting_user, may_see
+from sandlot.platform.identity.keys import acting_user, may_see, require
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue, QueuePosition, lease_s
 from sandlot.platform.sessions.state import SessionState
@@ -90,12 +90,13 @@ class Sessions:
     # -- creating and finding ---------------------------------------------------------------------------------------------
 
     async def create(self, caller: Caller, request: SessionRequest, wait_s: float = WAIT_S) -> Session:
-        """The caller's sandbox of that name: created if there is none, resumed if it is paused."""
+        """The caller's sandbox of that name: created if there is none, for keys that may write; resumed if it is paused."""
         user_id = acting_user(caller, request.user_id)
         if request.session_id is not None:
             known = await self._state.store.by_name(user_id, request.session_id)
             if known is not None and known.status is not SessionStatus.DELETING:
                 return await self._until_running(known, wait_s)
+        require(caller, Scope.WRITE)
         session = await self._enqueue(user_id, request)
         self._queue.notify()
         return await self._until_running(session, wait_s)

@@ -16,6 +16,8 @@ from sandlot.server.telemetry import Telemetry, configure_logging, redact, reque
 
 SECRETS = (
     "e2b_0123456789abcdef0123456789abcdef01234567",
+    "slp_0123456789abcdef0123456789abcdef0123456789abcdef",
+    "slt_AbCd-EfGh_IjKlMnOpQrStUvWxYz0123456789AbCdE",
     "v1_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789+/AbCdE",
     "0123456789abcdef" * 4,
 )

@@ -25,7 +25,7 @@ log = logging.getLogger("sandlot.requests")
 request_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("request_id", default=None)
 
 _SECRETS = (
-    (re.compile(r"\be2b_[0-9A-Za-z]{8,}"), "e2b_…"),
+    (re.compile(r"(?<![0-9A-Za-z])(e2b|slp|slt)_[0-9A-Za-z_-]{8,}"), r"\1_…"),  # keys of the API, of the platform, of tools
     (re.compile(r"(?i)\b(signature|token|access_token|api_key|password)=[^&\s\"']+"), r"\1=…"),
     (
         re.compile(

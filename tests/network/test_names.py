@@ -147,22 +147,49 @@ async def test_a_name_that_leads_to_an_opened_private_range_is_fine(open_slots: 
     assert (await guest.get_tls(WEB, "inside.example.com"))["to"] == LAN
 
 
-async def test_a_second_request_on_the_connection_cannot_name_another_host(slots: Slots) -> None:
+@pytest.mark.parametrize(
+    "header",
+    ["Connection: keep-alive", "Connection: Upgrade\r\nUpgrade: h2c", "Connection: Upgrade\r\nUpgrade: websocket"],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_second_request_on_the_connection_cannot_name_another_host(
+    slots: Slots, header: str, at_once: bool
+) -> None:
     guest = await guest_with(slots, BY_NAME)
+    first = f"GET /one HTTP/1.1\r\nHost: www.example.com\r\n{header}\r\n\r\n".encode()
+    second = b"GET /two HTTP/1.1\r\nHost: hidden.example.com\r\nConnection: close\r\n\r\n"
 
     def two_requests() -> bytes:
-        with socket.create_connection((WEB, 80), 3) as wire:
-            wire.sendall(
-                b"GET /one HTTP/1.1\r\nHost: www.example.com\r\nConnection: keep-alive\r\n\r\n"
-                b"GET /two HTTP/1.1\r\nHost: hidden.example.com\r\n\r\n"
-            )
-            answer = b""
+        answer = b""
+        with socket.create_connection((WEB, 80), 60) as wire, contextlib.suppress(ConnectionError):
+            wire.sendall(first + second if at_once else first)
+            if not at_once:
+                while b"/one" not in answer:
+                    answer += wire.recv(65536) or b"/one"
+                wire.sendall(second)
             while part := wire.recv(65536):
                 answer += part
-            return answer
+        return answer
 
     answer = await guest.do(two_requests)
-    assert b"/one" in answer and b"/two" not in answer and b"hidden" not in answer
+    assert (b"/one" in answer or at_once) and b"/two" not in answer and b"hidden" not in answer
+
+
+async def test_a_websocket_that_the_other_side_agrees_to_passes_both_ways(slots: Slots) -> None:
+    guest = await guest_with(slots, BY_NAME)
+
+    def talk() -> bytes:
+        answer = b""
+        with socket.create_connection((WEB, 80), 60) as wire:
+            wire.sendall(
+                b"GET /echo HTTP/1.1\r\nHost: www.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello\n"
+            )
+            while part := wire.recv(65536):
+                answer += part
+        return answer
+
+    answer = await guest.do(talk)
+    assert b" 101 " in answer and answer.endswith(b"hello\n")
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,12 @@ class Web(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if self.path == "/echo" and self.headers["Upgrade"] == "websocket":
+            self.send_response(101)
+            self.end_headers()
+            self.wfile.write(self.rfile.readline())
+            self.close_connection = True
+            return
         sni = getattr(self.connection, "asked_name", None)
         body = json.dumps(
             {

@@ -20,6 +20,7 @@ MAX_CONNECTIONS = 128  # of one sandbox at once
 _SO_ORIGINAL_DST = 80
 _GREETING_S = 10
 _CONNECT_S = 10
+_SWITCH_S = 60
 _CHUNK = 65536
 
 
@@ -66,8 +67,13 @@ class EgressRelay:
             if not self._rules.permits_name(greeted.name):
                 return  # the policy changed while we were connecting
             far_writer.write(greeted.forward)
+            is_open = not greeted.switches or await _switch(far_reader, writer)
             async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, far_writer))
+                if is_open:
+                    far_writer.write(greeted.held)
+                    group.create_task(_pump(reader, far_writer))
+                else:
+                    group.create_task(_refuse_more(reader, far_writer, greeted.held))
                 group.create_task(_pump(far_reader, writer))
         except* OSError:
             pass  # one side is gone, and with it the passage
@@ -102,6 +108,26 @@ async def _read_greeting(reader: StreamReader) -> Greeting:
         data += part
         if (greeted := greeting.read(data)) is not None:
             return greeted
+
+
+async def _switch(far: StreamReader, writer: StreamWriter) -> bool:
+    """Pass on the head of an answer; True if the two sides speak another protocol from now on."""
+    try:
+        async with asyncio.timeout(_SWITCH_S):
+            head = await far.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise ConnectionError("no answer of HTTP") from error
+    writer.write(head)
+    await writer.drain()
+    return greeting.has_switched(head)
+
+
+async def _refuse_more(reader: StreamReader, far: StreamWriter, held: bytes) -> None:
+    """The connection stayed one of HTTP: a second request on it could name somebody else."""
+    if held or await reader.read(1):
+        raise ConnectionError("more than one request")
+    with contextlib.suppress(OSError):
+        far.write_eof()
 
 
 async def _pump(reader: StreamReader, writer: StreamWriter) -> None:

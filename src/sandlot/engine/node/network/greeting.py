@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 MAX_BYTES = 32768
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
-_UPGRADE = re.compile(rb"(?im)^upgrade[ \t]*:")
+_BODY = frozenset({b"content-length", b"transfer-encoding"})
 _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
 _CONNECTION = re.compile(rb"(?im)^(?:proxy-)?connection[ \t]*:[^\r\n]*\r?\n")
 
@@ -20,6 +20,8 @@ class Unreadable(ValueError):
 class Greeting:
     name: str
     forward: bytes  # what the other side gets in place of the bytes read so far
+    switches: bool = False  # it asks for a WebSocket: nothing more goes there before the other side agrees
+    held: bytes = b""  # what came behind such a request
 
 
 def read(data: bytes) -> Greeting | None:
@@ -87,13 +89,19 @@ def _read_http(data: bytes) -> Greeting | None:
     target = re.match(rb"(?i)[a-z][a-z0-9+.-]*://([^/?#]*)", asked[2])
     if target and _host_name(re.sub(rb":\d*$", b"", target[1])) != name:
         raise Unreadable("a request target that is not its Host")
+    said = {key.lower(): value.strip() for key, _, value in (line.partition(b":") for line in headers)}
+    if asked[1] == b"GET" and said.get(b"upgrade", b"").lower() == b"websocket" and not _BODY & said.keys():
+        return Greeting(name, head + end, switches=True, held=rest)
     return Greeting(name, _once(head) + end + rest)
+
+
+def has_switched(head: bytes) -> bool:
+    """Whether the head of an answer agrees to be no HTTP from now on."""
+    return bool(re.match(rb"HTTP/1\.1 101[ \r]", head))
 
 
 def _once(head: bytes) -> bytes:
     """The same request, to be the only one on its connection: a later one could name somebody else at the same address."""
-    if _UPGRADE.search(head):
-        return head
     return _CONNECTION.sub(b"", head + b"\r\n").removesuffix(b"\r\n") + b"\r\nConnection: close"
 
 

@@ -25,7 +25,10 @@ log = logging.getLogger("sandlot.requests")
 request_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("request_id", default=None)
 
 _SECRETS = (
-    (re.compile(r"(?<![0-9A-Za-z])(e2b|slp|slt)_[0-9A-Za-z_-]{8,}"), r"\1_…"),  # keys of the API, of the platform, of tools
+    (
+        re.compile(r"(?<![0-9A-Za-z])(e2b|slp|slt)_[0-9A-Za-z_-]{8,}"),
+        r"\1_…",
+    ),  # keys of the API, of the platform, of tools
     (re.compile(r"(?i)\b(signature|token|access_token|api_key|password)=[^&\s\"']+"), r"\1=…"),
     (
         re.compile(

@@ -30,6 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "platform/identity": {"platform/core"},
     "platform/agents": {"platform/core", "data_files"},
     "platform/providers": {"platform/core"},
+    "platform/git": {"platform/core"},
+    "platform/forges": {"platform/core", "platform/events", "platform/git", "platform/identity"},
     "platform/sessions": {"platform/core", "platform/events", "platform/identity", "platform/providers"},
     "platform/tasks": {
         "platform/core",
@@ -43,6 +45,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "platform/core",
         "platform/agents",
         "platform/events",
+        "platform/forges",
+        "platform/git",
         "platform/identity",
         "platform/sessions",
         "platform/tasks",
@@ -53,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sql": set(),
     "client": set(),
 }
-SHARED = {"program", "spans", "tarfiles"}  # leaves that know nobody and that everybody may use
+SHARED = {"children", "program", "spans", "tarfiles"}  # leaves that know nobody and that everybody may use
 EVERYTHING = ("wiring", "cli")  # what puts the parts together and what people type may know everyone
 
 # What only some folders may touch, outside the package.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from sandlot import children
 from sandlot.engine.core.errors import EngineError, Unavailable
 from sandlot.program import SANDLOT
 
@@ -26,9 +27,8 @@ OUTPUT_LIMIT = 1 << 20
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
-_own: set[int] = set()  # children that `run` waits for itself; the reaper leaves them alone
+_own = children.OWN  # children that somebody waits for; the reaper leaves them alone
 _reaping = False
-_spawning = False  # a child exists whose pid is not in `_own` yet: the reaper must not look now
 _host_mounts: int | None = None  # the mount namespace the server was started in
 
 
@@ -98,19 +98,13 @@ async def run(
 
 
 def _spawn(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a child and note it as ours, with the reaper held off in between: it would take the child's status."""
-    global _spawning
-    _spawning = True
+    """Start a child that the reaper leaves alone."""
     try:
-        child = subprocess.Popen(argv, **options)
-        _own.add(child.pid)
-        return child
+        return children.spawn(argv, **options)
     except FileNotFoundError as error:
         raise Unavailable(
             f"{argv[0]!r} is not installed on this host; `{SANDLOT} doctor` says how to get it"
         ) from error
-    finally:
-        _spawning = False
 
 
 async def _ended(child: subprocess.Popen[bytes], timeout_s: float) -> int:
@@ -230,7 +224,7 @@ def become_subreaper() -> None:
 
 def reap_orphans() -> None:
     """Reap ended children that nobody waits for."""
-    if _spawning:
+    if children.is_spawning():
         return  # `run` looks again when its child has ended
     for pid in _children():
         if pid > 1 and pid not in _own and _is_zombie(pid):

@@ -14,6 +14,7 @@ from sandlot.platform.core.errors import (
     ConfigurationError,
     Conflict,
     Forbidden,
+    ForgeRefused,
     InvalidRequest,
     NotFound,
     PlatformError,
@@ -38,6 +39,7 @@ STATUS: Mapping[type[PlatformError], int] = {
     TooLarge: 413,
     Busy: 429,
     ProviderRefused: 502,
+    ForgeRefused: 502,
     Unavailable: 503,
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {

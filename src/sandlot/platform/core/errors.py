@@ -8,9 +8,11 @@ PlatformError
 ├── NotFound               it does not exist, or belongs to somebody else
 │   └── SandboxGone        the provider no longer has it
 ├── Conflict               the state of the thing does not allow it now
+│   └── NothingToMerge     a branch has nothing that its base lacks
 ├── TooLarge               more bytes than this route takes or gives
 ├── Busy                   a limit is reached; later it may work
 ├── ProviderRefused        the provider answers, and says no
+├── ForgeRefused           the forge, or a remote repository, answers and says no
 └── Unavailable            something we need does not answer; later it may work
     └── ProviderFull       the provider has no room just now
 """
@@ -50,6 +52,10 @@ class Conflict(PlatformError):
     """The state of the thing does not allow it now."""
 
 
+class NothingToMerge(Conflict):
+    """A branch has nothing that its base lacks."""
+
+
 class TooLarge(PlatformError):
     """More bytes than this route takes or gives."""
 
@@ -62,6 +68,10 @@ class Busy(PlatformError):
 
 class ProviderRefused(PlatformError):
     """The provider answers, and says no: the key, the plan, the template."""
+
+
+class ForgeRefused(PlatformError):
+    """The forge, or a remote repository, answers and says no: the token, its permissions, a rule of the repository."""
 
 
 class Unavailable(PlatformError):

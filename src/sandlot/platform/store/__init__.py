@@ -1,4 +1,4 @@
-"""The platform's store: sessions, commands, tasks, events, deliveries and keys in SQLite or PostgreSQL, behind the protocols of `ports`."""
+"""The platform's store: sessions, commands, tasks, events, deliveries, keys, repositories and pull requests, in SQLite or PostgreSQL."""
 
 from sandlot.platform.store.commands import SqlCommands
 from sandlot.platform.store.database import Database
@@ -6,6 +6,7 @@ from sandlot.platform.store.deliveries import SqlDeliveries
 from sandlot.platform.store.events import SqlEvents
 from sandlot.platform.store.facts import SqlFacts
 from sandlot.platform.store.keys import SqlKeys
+from sandlot.platform.store.repositories import SqlPullComments, SqlPullRequests, SqlRepositories
 from sandlot.platform.store.sessions import SqlSessions
 from sandlot.platform.store.tasks import SqlTasks, SqlTaskSteps, SqlTimeline
 
@@ -16,6 +17,9 @@ __all__ = [
     "SqlEvents",
     "SqlFacts",
     "SqlKeys",
+    "SqlPullComments",
+    "SqlPullRequests",
+    "SqlRepositories",
     "SqlSessions",
     "SqlTaskSteps",
     "SqlTasks",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, String, Table
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0005"  # the newest migration
+REVISION = "p0008"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -163,4 +163,65 @@ task_streams = Table(
     Column("task_id", String, ForeignKey("platform_tasks.id", ondelete="CASCADE"), primary_key=True),
     Column("stream", String, primary_key=True),
     Column("lines", Number, nullable=False),  # how many were read
+)
+
+repositories = Table(
+    "platform_repositories",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("forge", String, nullable=False),
+    Column("url", String),
+    Column("default_branch", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("user_id", String),
+    Column("token_env", String),
+    Column("token", String),
+    Column("problem", String),
+    Column("revision", Integer, nullable=False),
+    Index("platform_repositories_name", "name", unique=True),
+)
+
+pull_requests = Table(
+    "platform_pull_requests",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("repository_id", String, ForeignKey("platform_repositories.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("open_key", String),
+    Column("title", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("head", String, nullable=False),
+    Column("base", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("body", String, nullable=False),
+    Column("draft", Boolean, nullable=False),
+    Column("author", String, nullable=False),
+    Column("labels", Json, nullable=False),
+    Column("reviewers", Json, nullable=False),
+    Column("checks", Json, nullable=False),
+    Column("merged_at", UtcTime),
+    Column("merge_sha", String),
+    Column("base_sha", String),
+    Column("head_sha", String),
+    Column("revision", Integer, nullable=False),
+    Index("platform_pull_requests_open", "open_key", unique=True),
+    Index("platform_pull_requests_number", "repository_id", "number", unique=True),
+)
+
+pull_comments = Table(
+    "platform_pull_comments",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("pull_id", String, ForeignKey("platform_pull_requests.id", ondelete="CASCADE"), nullable=False),
+    Column("author", String, nullable=False),
+    Column("body", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("path", String),
+    Column("line", Integer),
+    Column("side", String),
+    Column("marker", String),
+    Index("platform_pull_comments_marker", "pull_id", "marker", unique=True),
+    sqlite_autoincrement=True,
 )

@@ -81,10 +81,16 @@ async def test_a_released_sandbox_can_have_a_slot_again(network: Network) -> Non
 
 
 async def test_release_is_idempotent_and_fine_for_strangers(network: Network) -> None:
+    kept = await network.acquire("kept", POLICY)
     await network.acquire("i1", POLICY)
     await network.release("i1")
     await network.release("i1")
     await network.release("never-seen")
+    assert dict(await network.claims()) == {"kept": kept}
+    later = [await network.acquire(f"later{number}", POLICY) for number in range(CAPACITY - 1)]
+    assert len({slot.address for slot in (kept, *later)}) == CAPACITY, "a slot released twice was given out twice"
+    with pytest.raises(NoCapacity):
+        await network.acquire("too-many", POLICY)
 
 
 async def test_when_all_slots_are_taken_there_is_no_capacity_until_one_is_released(network: Network) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -77,10 +78,35 @@ def test_what_makes_no_sense_is_refused_with_a_word_of_help(asked: dict[str, Any
     assert words in str(caught.value) and len(str(caught.value)) < 400
 
 
-@given(st.lists(st.text(max_size=30), max_size=3), st.lists(st.text(max_size=30), max_size=3), st.text(max_size=30))
+ADDRESSES = st.ip_addresses(v=4).filter(int).map(str)  # 0.0.0.0 is refused, with a word of help
+RANGES = st.builds(lambda address, bits: f"{address}/{bits}", ADDRESSES, st.integers(2, 32))
+NAMES = st.from_regex(r"(\*\.)?[a-z0-9]{1,9}(-[a-z0-9]{1,9})?\.[A-Za-z]{2,9}", fullmatch=True)
+ANYTHING = st.lists(st.one_of(st.text(max_size=30), ADDRESSES, RANGES, NAMES), max_size=3)
+
+
+@given(ANYTHING, ANYTHING, st.text(max_size=30))
 def test_any_text_is_either_a_policy_or_refused(allow: list[str], deny: list[str], mask: str) -> None:
-    with contextlib.suppress(InvalidRequest):
-        compile_rules(validate(allow_out=allow, deny_out=[*deny, ALL], mask_request_host=mask))
+    for masked in (mask, "host.example"):
+        try:
+            policy = validate(allow_out=allow, deny_out=[*deny, ALL], mask_request_host=masked)
+        except InvalidRequest:
+            continue
+        assert (policy.mask_request_host, len(policy.allow_out)) == (masked, len(allow))
+        rules = compile_rules(policy)
+        assert len(rules.allow) + len(rules.domains) <= len(allow)
+        assert rules.denies_all or any(network.prefixlen == 0 for network in rules.allow)
+
+
+@given(st.lists(st.one_of(ADDRESSES, RANGES), max_size=3), st.lists(NAMES, max_size=3))
+def test_addresses_and_names_are_taken_and_open_what_they_say_and_no_more(ranges: list[str], names: list[str]) -> None:
+    rules = compile_rules(validate(allow_out=[*ranges, *names], deny_out=[ALL]))
+    opened = [IPv4Network(text, strict=False) for text in ranges]
+    for network in opened:
+        assert rules.permits(network[0]) and rules.permits(network[-1])
+    for address in (IPv4Address("9.9.9.9"), IPv4Address("200.1.2.3")):
+        assert rules.permits(address) is any(address in network for network in opened)
+    assert all(rules.resolves(name.replace("*", "any")) for name in names)
+    assert not rules.resolves("nothing")
 
 
 @pytest.mark.parametrize(
@@ -131,11 +157,40 @@ def test_a_dot_inside_a_label_is_not_a_dot_between_labels() -> None:
     assert not matches(dnswire.read_query(message).name, "*.example.com")
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_are_either_a_query_or_malformed(data: bytes) -> None:
-    for parse in (dnswire.read_query, dnswire.addresses):
-        with contextlib.suppress(dnswire.Malformed):
-            parse(data)
+LABELS = st.lists(st.binary(min_size=1, max_size=63).map(lambda label: bytes([len(label)]) + label), max_size=3)
+HEADERS = st.builds(
+    dnswire.HEADER.pack,
+    *[st.integers(0, 65535), st.sampled_from([0x100, 0, 0x8180])],
+    *[st.integers(0, 2), st.integers(0, 3), st.just(0), st.just(0)],
+)
+QUESTIONS = LABELS.map(lambda labels: b"".join(labels) + b"\0\0\1\0\1")
+
+
+@given(st.one_of(st.binary(max_size=12), HEADERS), st.one_of(st.just(b""), QUESTIONS), st.binary(max_size=300))
+def test_any_bytes_are_either_a_query_or_malformed(head: bytes, question: bytes, rest: bytes) -> None:
+    message = head + question + rest
+    with contextlib.suppress(dnswire.Malformed):
+        read = dnswire.read_query(message)
+        assert message[12:].startswith(read.raw) and (read.id, read.flags) == dnswire.HEADER.unpack_from(message)[:2]
+        assert re.fullmatch(r"([a-z0-9_*.-]|\\\d{3})*", read.name), "a name holds what could be taken for another"
+    with contextlib.suppress(dnswire.Malformed):
+        assert all(address.packed in message for address in dnswire.addresses(message))
+
+
+@given(NAMES, st.integers(0, 65535), st.lists(st.ip_addresses(v=4), max_size=3))
+def test_a_query_is_read_as_it_was_made_and_so_are_its_answers(name: str, id: int, given_: list[IPv4Address]) -> None:
+    message = dnswire.query(name, id)
+    question = dnswire.read_query(message)
+    assert (question.id, question.name, question.kind) == (id, name.lower(), dnswire.TYPE_A)
+    head = dnswire.HEADER.pack(id, 0x8180, 1, len(given_), 0, 0)
+    answer = head + question.raw + b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4" + each.packed for each in given_)
+    assert dnswire.addresses(answer) == given_ and dnswire.answers(answer, question, id)
+    assert not dnswire.answers(answer, question, id ^ 1)
+    with pytest.raises(dnswire.Malformed):
+        dnswire.read_query(answer)
+    if given_:
+        with pytest.raises(dnswire.Malformed):
+            dnswire.addresses(answer[:-15])
 
 
 @given(

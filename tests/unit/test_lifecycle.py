@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.control import Control, control_plane
 from tests.fakes import BrokenNode, FakeNode
+from tests.rows import a_row
 
 from sandlot.engine.control.sandbox_request import NewSandbox
 from sandlot.engine.control.sandbox_states import MOVES
@@ -45,6 +47,24 @@ def test_every_state_is_in_the_table_and_ends_well() -> None:
     for state in set(State) - {State.ENDED, State.STOPPING}:
         assert State.STOPPING in MOVES[state], "a sandbox can be ended from everywhere"
         assert State.ENDED not in MOVES[state], "and only after its machine was stopped"
+
+
+async def test_moves_that_are_not_in_the_table_are_refused_and_change_nothing(control: Control) -> None:
+    """For every pair of states, on a row of the store; nobody hears of what was refused."""
+    heard: list[Sandbox] = []
+    control.states.on_change(heard.append)
+    for number, (old, new) in enumerate(itertools.product(State, State)):
+        row = a_row(id=f"i{number}", team_id=control.team.id, state=old)
+        assert await control.states.add(row, most=1000)
+        row = await control.row(row.id)
+        heard.clear()
+        if new is old or new in MOVES[old]:
+            assert (await control.states.swap(row, replace(row, state=new))).state is new
+            assert [each.state for each in heard] == [new]
+            continue
+        with pytest.raises(WrongState, match=f"is {old.value}; it cannot become {new.value}"):
+            await control.states.swap(row, replace(row, state=new))
+        assert await control.row(row.id) == row and not heard
 
 
 def test_the_older_form_of_ids_is_understood() -> None:

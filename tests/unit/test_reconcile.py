@@ -176,7 +176,7 @@ async def test_a_machine_that_cannot_be_taken_over_is_ended_with_the_reason(tmp_
     async with control_plane(tmp_path, node) as before:
         sandbox = await before.creation.create(before.team.id, BASE)
     async with control_plane(tmp_path, node) as after:
-        await after.reconciler.at_start()
+        assert sandbox.id not in (await after.reconciler.at_start()).adopted
         row = await after.row(sandbox.id)
         assert row.state is State.ENDED
         assert "namespace is gone" in (row.end_reason or "")

@@ -137,9 +137,20 @@ async def test_memory_bounds_what_is_warm() -> None:
     host.machines.clear()
     await host.asked(1, replace(NEW, runtime="measure"))  # a first machine is taken to be larger than it turns out
     assert host.ready() == 0
-    host = Host(memory_bytes=95 * MB)
-    await host.asked(30)
-    assert host.ready() == 9
+    for memory_bytes, fit in ((90 * MB, 9), (90 * MB - 1, 8), (95 * MB, 9)):  # of 10 MB each: what fits exactly fits
+        host = Host(memory_bytes=memory_bytes)
+        await host.asked(30)
+        assert host.ready() == fit
+
+
+async def test_memory_bounds_all_kinds_together_and_nobody_makes_way_for_what_was_asked_for_earlier() -> None:
+    host = Host(memory_bytes=75 * MB)
+    await host.asked(6)
+    host.now += 60
+    await host.asked(6, replace(NEW, runtime="other"))
+    numbers = host.pool.numbers()[0]
+    assert sum(numbers.values()) == 7 == len(host.machines)
+    assert numbers["other"] == 1 + 7 - 6  # one in the place of another's, once, and one in the room that was left
 
 
 async def test_what_was_asked_for_last_goes_before_what_was_asked_for_long_ago() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sandlot import __version__
-from sandlot.cli import doctor, keys, measuring, platform, sandboxes, server, suite, templates
+from sandlot.cli import console, doctor, keys, measuring, platform, sandboxes, server, suite, templates
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
 from sandlot.cli.reference import reference
@@ -48,6 +48,7 @@ app.command(rich_help_panel="Server")(server.up)
 app.command(rich_help_panel="Server")(server.down)
 app.command(rich_help_panel="Server")(server.status)
 app.command(rich_help_panel="Server")(server.env)
+app.command(rich_help_panel="Server")(console.console)
 app.command(rich_help_panel="Server")(doctor.doctor)
 app.command(hidden=True)(server.serve)
 app.command(rich_help_panel="Sandboxes")(sandboxes.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import select
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandlot.cli import client, output, preparation
+from sandlot.cli.console import login_link
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
 from sandlot.program import SANDLOT
@@ -293,6 +295,9 @@ def _say_next_steps(chosen: Settings, detach: bool) -> None:
     output.say()
     for command, meaning in steps:
         output.say(f"  {command.ljust(width)}  {meaning}")
+    with contextlib.suppress(Failure):
+        output.say()
+        output.say(f"Console (this link logs one browser in, once): {login_link(chosen)['url']}")
     output.say()
 
 

@@ -75,6 +75,7 @@ async def open_platform(settings: Settings, own: OwnAddress) -> AsyncIterator[Mo
             version=__version__,
             engine=engine,
             admin_secret=first_key,
+            hosts=(settings.domain, f"api.{settings.domain}") if settings.domain else (),
         )
         building = platform(setup)
         made = await building.__aenter__()

@@ -14,6 +14,10 @@ from sandlot.platform.agents.descriptions import load_agents
 from sandlot.platform.api.app import Platform
 from sandlot.platform.api.deps import Deps
 from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
+from sandlot.platform.console.logins import Logins
+from sandlot.platform.console.origins import ConsoleHosts
+from sandlot.platform.console.parts import Console
+from sandlot.platform.console.sandboxes import ConsoleSandboxes
 from sandlot.platform.core.ports import Clock, Provider
 from sandlot.platform.events import webhooks
 from sandlot.platform.events.log import EventLog
@@ -31,7 +35,16 @@ from sandlot.platform.sessions.service import SessionDefaults, Sessions
 from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
-from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlFacts, SqlKeys, SqlSessions
+from sandlot.platform.store import (
+    Database,
+    SqlCommands,
+    SqlDeliveries,
+    SqlEvents,
+    SqlFacts,
+    SqlKeys,
+    SqlLogins,
+    SqlSessions,
+)
 from sandlot.wiring.clock import now
 from sandlot.wiring.tasks import TaskParts, build_tasks
 
@@ -58,6 +71,7 @@ class Setup:
     database: Database
     version: str
     engine: Locate | None = None  # where this server's own engine listens; waits until it does
+    hosts: Sequence[str] = ()  # names of this server at which the console is served, beside localhost
     admin_secret: Callable[[], str | None] = lambda: None
     clock: Clock = now
     providers: Callable[[str], dict[str, Provider]] | None = None  # instead of those of the configuration
@@ -118,8 +132,14 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
 
         loops: tuple[Loop, ...] = (events, queue, background, retention, reconciler, providers, deliverer, *tasks.loops)
         closing: tuple[Closing, ...] = (events, *tasks.closing, commands, background, queue, retention, deliverer)
+        access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
         deps = Deps(
-            access=Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret),
+            access=access,
+            console=Console(
+                logins=Logins(store=SqlLogins(setup.database), access=access, clock=clock),
+                sandboxes=ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default),
+                hosts=ConsoleHosts((*setup.hosts, *config.console_hosts)),
+            ),
             sessions=sessions,
             commands=commands,
             background=background,

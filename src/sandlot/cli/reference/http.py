@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
@@ -31,6 +32,14 @@ def http_page() -> str:
     engine = build_engine(_nothing(EngineDeps)).openapi()
     platform = build_platform(_nothing(PlatformDeps)).openapi()
     return HEAD + _half("The engine", ENGINE, engine) + _half("The platform", PLATFORM, platform)
+
+
+def platform_document() -> str:
+    """The platform's OpenAPI description, which the console's typed client is made from."""
+    from sandlot.platform.api.app import build_app
+    from sandlot.platform.api.deps import Deps
+
+    return json.dumps(build_app(_nothing(Deps)).openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _nothing(kind: type[T]) -> T:

@@ -10,18 +10,33 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from sandlot.platform.api import agents, commands, errors, events, files, sandboxes, tasks, terminals
+from sandlot.platform.api import (
+    agents,
+    commands,
+    console,
+    console_sandboxes,
+    errors,
+    events,
+    files,
+    sandboxes,
+    tasks,
+    terminals,
+)
 from sandlot.platform.api.credentials import secret_of
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.api.mcp import PATH as MCP
 from sandlot.platform.api.mcp import McpEndpoint
 from sandlot.platform.api.routing import Routing
 from sandlot.platform.api.websockets import refuse_websocket
-from sandlot.platform.core.errors import Unauthorized, Unavailable
+from sandlot.platform.console.origins import check_origin, cookie_of
+from sandlot.platform.core.errors import PlatformError
+from sandlot.platform.core.model import Caller
 
 Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"
-OPEN = frozenset({f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health"})  # these need no key
+OPEN = frozenset(
+    {f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health", console.LOGIN, f"{console.LOGIN}/confirm"}
+)  # these need no key
 MAX_JSON = 40 << 20
 MAX_UPLOAD = 4 << 30
 UPLOAD = "/sandboxes/upload-file"
@@ -33,6 +48,8 @@ ROUTERS = (
     events.router,
     terminals.router,
     tasks.router,
+    console.router,
+    console_sandboxes.router,
 )
 
 
@@ -50,6 +67,7 @@ def build_app(deps: Deps) -> FastAPI:
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.include_router(console.pages)  # last: one of its paths matches all that begins with /console
 
     @app.get(f"{PREFIX}/health", tags=["health"])
     async def health() -> dict[str, str]:
@@ -63,7 +81,7 @@ class Platform:
     """The entry point of the platform. Checks the key before it reads anything else of a request."""
 
     def __init__(self, deps: Deps, run: Loops, close: Loops) -> None:
-        self._app, self._access = build_app(deps), deps.access
+        self._app, self._access, self._console = build_app(deps), deps.access, deps.console
         self._mcp, self._close = McpEndpoint(deps), close
         self._routing = Routing([*OPEN, MCP, *_paths()])
         self.run = run  # its loops, until cancelled
@@ -75,7 +93,13 @@ class Platform:
 
     def handles(self, scope: Scope) -> bool:
         """Whether a request on a port that is shared with the engine is the platform's."""
-        return self._routing.matches(scope)
+        return self._routing.matches(scope) or self._is_home(scope)
+
+    def _is_home(self, scope: Scope) -> bool:
+        """A browser at the bare address is sent to the console; everything else there is the engine's."""
+        is_get = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == "/"
+        headers = scope["headers"] if is_get else []
+        return is_get and console.wants_page(headers) and self._console.hosts.has(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,9 +107,9 @@ class Platform:
             return
         is_websocket = scope["type"] == "websocket"
         try:
-            if scope["path"] not in OPEN:
-                scope[CALLER] = await self._access.authenticate(secret_of(scope))
-        except (Unauthorized, Unavailable) as error:
+            if not _is_open(scope):
+                scope[CALLER] = await self._caller(scope)
+        except PlatformError as error:
             if is_websocket:
                 await refuse_websocket(error, scope, receive, send)
             else:
@@ -97,6 +121,19 @@ class Platform:
             await self._mcp(scope, _bounded(receive), send)
         else:
             await self._app(scope, _bounded(receive, MAX_UPLOAD if scope["path"] == UPLOAD else MAX_JSON), send)
+
+    async def _caller(self, scope: Scope) -> Caller:
+        """By key; else by the cookie of a browser, which counts only if the request is the console's own."""
+        secret, headers = secret_of(scope), scope["headers"]
+        cookie = cookie_of(headers) if secret is None else None
+        if cookie is None:
+            return await self._access.authenticate(secret)
+        check_origin(scope, headers, self._console.hosts)
+        return await self._console.logins.caller(cookie)
+
+
+def _is_open(scope: Scope) -> bool:
+    return scope["path"] in OPEN or (scope["type"] == "http" and console.is_page(scope["path"], scope["method"]))
 
 
 def _paths() -> list[str]:

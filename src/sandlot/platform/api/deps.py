@@ -10,6 +10,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
 from sandlot.platform.agents.descriptions import AgentDescription
+from sandlot.platform.console.parts import Console
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.events.log import EventLog
 from sandlot.platform.identity.keys import Access, require
@@ -39,6 +40,7 @@ class Deps:
     tasks: Tasks
     timeline: Timeline
     agents: Mapping[str, AgentDescription]
+    console: Console
     version: str
     keep_alive_s: float = 15.0
 

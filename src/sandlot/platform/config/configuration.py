@@ -130,6 +130,10 @@ class WebhookTable(_Table):
     users: tuple[str, ...] | None = None
 
 
+class ConsoleTable(_Table):
+    hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")], ...] = ()
+
+
 class _File(_Table):
     default: str | None = None
     providers: Mapping[Name, ProviderTable] = {}
@@ -140,6 +144,7 @@ class _File(_Table):
     tasks: Annotated[TasksTable, Field(default_factory=lambda: TasksTable.model_validate({}))]
     secrets: Mapping[Name, ValueReference] = {}
     webhooks: tuple[WebhookTable, ...] = ()
+    console: ConsoleTable = ConsoleTable()
 
 
 class ProviderConfig(BaseModel):
@@ -166,6 +171,7 @@ class Configuration(BaseModel):
     task_agent: str
     secrets: Annotated[Mapping[str, str], Field(repr=False)]
     webhooks: Sequence[Webhook]
+    console_hosts: Sequence[str] = ()  # further names at which the console is served
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has_engine: bool) -> Configuration:
@@ -198,6 +204,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
         task_agent=file.tasks.agent,
         secrets=look_up.values("secrets", file.secrets),
         webhooks=[_webhook(table, look_up) for table in file.webhooks],
+        console_hosts=file.console.hosts,
     )
 
 
@@ -349,6 +356,7 @@ _KNOWN = {
     "policy": sorted(PolicyTable.model_fields),
     "tasks": sorted(TasksTable.model_fields),
     "webhooks": sorted(WebhookTable.model_fields),
+    "console": sorted(ConsoleTable.model_fields),
 }
 
 

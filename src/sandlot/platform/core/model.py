@@ -163,6 +163,18 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """A file, directory or link in a sandbox, as the sandbox describes it."""
+
+    name: str
+    path: str
+    type: str  # file, dir or symlink
+    size: int
+    mode: int
+    modified_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
     """How a command ended. A failing command is a result, not an error."""
 

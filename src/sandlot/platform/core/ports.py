@@ -12,6 +12,7 @@ from sandlot.platform.core.model import (
     BoxProcess,
     Delivery,
     FileChange,
+    FileEntry,
     ProviderSandbox,
     SandboxSpec,
     Session,
@@ -80,6 +81,15 @@ class BoxFiles(Protocol):
 
     def read(self, path: str) -> AsyncIterator[bytes]:
         """A file in pieces. Raises `NotFound`."""
+
+    async def entries(self, path: str) -> Sequence[FileEntry]:
+        """What is in a directory. Raises `NotFound`, or `InvalidRequest` for what is no directory."""
+
+    async def make_dir(self, path: str) -> None:
+        """With the directories above it; nothing happens if it is there."""
+
+    async def remove(self, path: str) -> None:
+        """A file, or a directory with all that is in it. Raises `NotFound`."""
 
     async def watch(self, path: str, *, recursive: bool, on_change: OnChange) -> FileWatch:
         """Report changes in a directory. Raises `NotFound`, or `InvalidRequest` for what is no directory."""
@@ -193,6 +203,9 @@ class AggregateStore(Protocol[Record]):
 class SessionStore(AggregateStore[Session], Protocol):
     async def by_name(self, user_id: str, session_id: str) -> Session | None:
         """The live one."""
+
+    async def of_provider_sandbox(self, sandbox_id: str) -> Session | None:
+        """The live one with this sandbox of its provider."""
 
     async def touch(self, session: str, at: datetime) -> None:
         """Note a use. Does not change the revision."""

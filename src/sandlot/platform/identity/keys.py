@@ -61,7 +61,10 @@ class Access:
             raise Unauthorized("no key: send it in the X-API-KEY header, or as Authorization: Bearer")
         if len(secret) > MAX_SECRET:
             raise Unauthorized("the key is not valid")
-        given = digest(secret)
+        return await self.authenticate_digest(digest(secret))
+
+    async def authenticate_digest(self, given: str) -> Caller:
+        """The caller whose key has this digest: of a browser that logged in with it. Raises `Unauthorized`."""
         known = self._callers.get(given)
         if known is not None and self._clock() - known[0] < CACHE_TTL:
             return known[1]

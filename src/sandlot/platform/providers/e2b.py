@@ -14,6 +14,7 @@ from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
 from sandlot.platform.core.ports import Box
 from sandlot.platform.providers.e2b_box import E2BBox
 from sandlot.platform.providers.e2b_errors import translated
+from sandlot.platform.providers.e2b_inspection import E2BInspection
 
 SESSION_METADATA, PLATFORM_METADATA = "sandlot-session", "sandlot-platform"
 CREATE_S = 120.0
@@ -60,6 +61,10 @@ class E2BProvider:
         self.name, self.template, self.timeout_s = name, template, timeout_s
         self._address, self._platform = address, platform
         self._boxes: dict[str, tuple[float, E2BBox]] = {}
+        self.inspection = E2BInspection(name, self._params)
+
+    async def _params(self) -> dict[str, Any]:
+        return (await self._address()).params()
 
     async def create(self, spec: SandboxSpec) -> str:
         address = await self._address()
@@ -125,6 +130,14 @@ class E2BProvider:
                 ]
                 sandboxes += [_provider_sandbox(info) for info in page]
         return sandboxes
+
+    async def fork(self, sandbox_id: str, timeout_s: int) -> str:
+        address = await self._address()
+        with translated(self.name, "fork a sandbox"):
+            made = (await AsyncSandbox.fork(sandbox_id, timeout=timeout_s, **address.params(CREATE_S)))[0]
+            if isinstance(made, Exception):
+                raise made
+        return made.sandbox_id
 
     def _keep(self, sandbox: AsyncSandbox, address: Address) -> E2BBox:
         if len(self._boxes) >= MAX_BOXES:

@@ -13,13 +13,14 @@ from e2b.sandbox.filesystem.filesystem import FileType
 from e2b.sandbox.filesystem.watch_handle import FilesystemEvent, FilesystemEventType
 
 from sandlot.platform.core.errors import InvalidRequest, SandboxGone, Unavailable
-from sandlot.platform.core.model import BoxProcess, FileChange, FileChangeKind, TerminalSize
+from sandlot.platform.core.model import BoxProcess, FileChange, FileChangeKind, FileEntry, TerminalSize
 from sandlot.platform.core.ports import FileWatch, OnChange, OnData, OnOutput, RunningCommand, Terminal
 from sandlot.platform.providers.e2b_errors import translated
 
 MAX_PROCESSES = 1000
 MAX_COMMAND = 1 << 20
 MAX_PATH = 4096
+MAX_ENTRIES = 10_000
 _KINDS = {
     FilesystemEventType.CREATE: FileChangeKind.CREATED,
     FilesystemEventType.WRITE: FileChangeKind.WRITTEN,
@@ -111,6 +112,19 @@ class E2BFiles:
             async with reader:
                 async for piece in reader:
                     yield bytes(piece)
+
+    async def entries(self, path: str) -> Sequence[FileEntry]:
+        with self._connection.acting("list a directory"):
+            found = await self._connection.sandbox.files.list(path)
+        return [_entry(one) for one in found[:MAX_ENTRIES]]
+
+    async def make_dir(self, path: str) -> None:
+        with self._connection.acting("make a directory"):
+            await self._connection.sandbox.files.make_dir(path)
+
+    async def remove(self, path: str) -> None:
+        with self._connection.acting("remove a file"):
+            await self._connection.sandbox.files.remove(path)
 
     async def watch(self, path: str, *, recursive: bool, on_change: OnChange) -> FileWatch:
         ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -207,3 +221,14 @@ def _command(process: Any) -> str:
     """The SDK runs commands as `bash -l -c COMMAND`."""
     shell = process.cmd == "/bin/bash" and list(process.args[:2]) == ["-l", "-c"] and len(process.args) == 3
     return str(process.args[2] if shell else " ".join([process.cmd, *process.args]))[:MAX_COMMAND]
+
+
+def _entry(info: Any) -> FileEntry:
+    return FileEntry(
+        name=str(info.name)[:MAX_PATH],
+        path=str(info.path)[:MAX_PATH],
+        type="symlink" if info.symlink_target is not None else info.type.value if info.type else "file",
+        size=int(info.size),
+        mode=int(info.mode),
+        modified_at=info.modified_time,
+    )

@@ -6,6 +6,7 @@ from sandlot.platform.store.deliveries import SqlDeliveries
 from sandlot.platform.store.events import SqlEvents
 from sandlot.platform.store.facts import SqlFacts
 from sandlot.platform.store.keys import SqlKeys
+from sandlot.platform.store.logins import SqlLogins
 from sandlot.platform.store.repositories import SqlPullComments, SqlPullRequests, SqlRepositories
 from sandlot.platform.store.sessions import SqlSessions
 from sandlot.platform.store.tasks import SqlTasks, SqlTaskSteps, SqlTimeline
@@ -17,6 +18,7 @@ __all__ = [
     "SqlEvents",
     "SqlFacts",
     "SqlKeys",
+    "SqlLogins",
     "SqlPullComments",
     "SqlPullRequests",
     "SqlRepositories",

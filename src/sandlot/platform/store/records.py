@@ -7,6 +7,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
+from sandlot.platform.core.console import BrowserSession, LoginLink
 from sandlot.platform.core.events import Event, Subject
 from sandlot.platform.core.model import BackgroundCommand, CommandStatus, Scope, Session, SessionStatus, UserKey
 
@@ -79,3 +80,20 @@ def key(row: Row) -> UserKey:
 
 def key_row(record: UserKey) -> dict[str, Any]:
     return {**_values(record), "scopes": sorted(scope.value for scope in record.scopes)}
+
+
+def browser_session(row: Row) -> BrowserSession:
+    known = {field.name: row[field.name] for field in fields(BrowserSession)}
+    return BrowserSession(**{**known, "scopes": frozenset(Scope(scope) for scope in row["scopes"])})
+
+
+def browser_session_row(record: BrowserSession) -> dict[str, Any]:
+    return {**_values(record), "scopes": sorted(scope.value for scope in record.scopes)}
+
+
+def login_link(row: Row) -> LoginLink:
+    return LoginLink(**{field.name: row[field.name] for field in fields(LoginLink)})
+
+
+def login_link_row(record: LoginLink) -> dict[str, Any]:
+    return _values(record)

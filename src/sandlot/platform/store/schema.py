@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, St
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0008"  # the newest migration
+REVISION = "p0009"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -224,4 +224,24 @@ pull_comments = Table(
     Column("marker", String),
     Index("platform_pull_comments_marker", "pull_id", "marker", unique=True),
     sqlite_autoincrement=True,
+)
+
+browser_sessions = Table(
+    "platform_browser_sessions",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("key_digest", String),
+    Column("user_id", String),
+    Column("scopes", Json, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
+    Column("ends_at", UtcTime, nullable=False),
+)
+
+login_links = Table(
+    "platform_login_links",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("key_digest", String, nullable=False),
+    Column("ends_at", UtcTime, nullable=False),
 )

@@ -24,6 +24,10 @@ class SqlSessions(AggregateRows[Session]):
     async def by_name(self, user_id: str, session_id: str) -> Session | None:
         return await self.one(sessions.c.live_key == f"{user_id}\n{session_id}")
 
+    async def of_provider_sandbox(self, sandbox_id: str) -> Session | None:
+        ended = sorted(status.value for status in TERMINAL)
+        return await self.one(and_(sessions.c.provider_sandbox_id == sandbox_id, sessions.c.status.not_in(ended)))
+
     async def touch(self, session: str, at: datetime) -> None:
         change = update(sessions).where(sessions.c.id == session, sessions.c.last_used_at < at)
         async with self._database.write(f"note the use of sandbox {session!r}") as connection:

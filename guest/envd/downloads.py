@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from envd.http import Reply, Request
 
 CHUNK = 256 * 1024
+WHOLE = 4 << 20  # files up to here are read before the answer begins, which then keeps the length that it announces
 _CONDITIONS = ("range", "if-modified-since", "if-none-match", "if-range")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TYPES = {
@@ -47,18 +48,29 @@ async def send(request: Request, reply: Reply, file: FileIO, name: str) -> None:
     if since is not None and "if-none-match" not in request.headers and _not_newer(since, modified):
         await reply.send(304, headers)
         return
+    content = _read_whole(file) if status.st_size <= WHOLE else None
+    size = status.st_size if content is None else len(content)
     span = None
     if request.headers.get("if-range", modified) == modified:
-        span = _range(request.headers.get("range"), status.st_size)
-    if span is None:
-        await reply.send_file(200, headers, file, 0, status.st_size)
+        span = _range(request.headers.get("range"), size)
+    first, last = span or (0, size - 1)
+    if span and first > last:
+        await reply.send(416, [("Content-Range", f"bytes */{size}")])
         return
-    first, last = span
-    if first > last:
-        await reply.send(416, [("Content-Range", f"bytes */{status.st_size}")])
-        return
-    headers.append(("Content-Range", f"bytes {first}-{last}/{status.st_size}"))
-    await reply.send_file(206, headers, file, first, last - first + 1)
+    if span:
+        headers.append(("Content-Range", f"bytes {first}-{last}/{size}"))
+    if content is None:
+        await reply.send_file(206 if span else 200, headers, file, first, last - first + 1)
+    else:
+        await reply.send(206 if span else 200, headers, content[first : last + 1])
+
+
+def _read_whole(file: FileIO) -> bytes | None:
+    """What the file contains now, which may be less than it said or more; None if it has grown too large for that."""
+    content = bytearray()
+    while piece := os.pread(file.fileno(), WHOLE + 1 - len(content), len(content)):
+        content += piece
+    return bytes(content) if len(content) <= WHOLE else None
 
 
 async def _send_compressed(reply: Reply, headers: list[tuple[str, str]], file: FileIO) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,27 @@ def test_bytes_that_the_lock_file_does_not_know_are_refused_and_the_next_start_t
     assert done.stdout == ""
     lock.write_text(block("uv") + block(PACKAGE))
     assert start(checkout).returncode == 7
+
+
+@pytest.mark.parametrize("state", ["missing", "outdated", "closed"])
+def test_an_ordinary_user_who_may_not_write_there_is_told_to_use_sudo(state: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own is closed to other users
+        root = Path(directory)
+        root.chmod(0o755)
+        shutil.copy(ROOT / "sandlot", root)
+        (root / "requirements.lock").write_text("new")
+        if state != "missing":
+            (root / ".venv" / "bin").mkdir(parents=True)
+            (root / ".venv" / "bin" / "python").symlink_to("/bin/true")
+            (root / ".venv" / ".sandlot-lock").write_text("old")
+        if state == "closed":
+            (root / ".venv").chmod(0o700)
+        before = sorted(root.rglob("*"))
+        done = subprocess.run(
+            [str(root / "sandlot"), "up", "--detach"], cwd="/", env=environment(), capture_output=True, text=True,
+            timeout=110, user=65534, group=65534, extra_groups=[],
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert f"Use sudo: sudo {root}/sandlot up." in done.stderr
+        assert done.stderr.count("\n") == 1 and "ermission" not in done.stderr
+        assert sorted(root.rglob("*")) == before

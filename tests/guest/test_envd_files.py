@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -117,6 +118,42 @@ def test_a_named_pipe_never_holds_a_request_up(envd: Envd) -> None:
 
 def test_the_kernels_files_can_be_read_though_they_have_no_size(sandbox: Sandbox) -> None:
     assert "processor" in sandbox.files.read("/proc/cpuinfo")
+
+
+def test_a_file_that_contains_less_than_it_says_is_answered_with_what_it_contains(envd: Envd) -> None:
+    path = Path("/sys/kernel/uevent_seqnum")
+    assert path.stat().st_size > len(path.read_bytes())
+    status, _, body = envd.request("GET", f"/files?path={path}")
+    assert status == 200 and body.strip().isdigit()
+    assert envd.request("GET", f"/files?path={path}", headers={"Range": "bytes=4000-"})[0] == 416
+
+
+def test_a_file_that_is_rewritten_while_it_is_read_breaks_no_answer(envd: Envd) -> None:
+    path, done = envd.home / "rewritten", threading.Event()
+    path.write_bytes(b"x")
+
+    def rewrite() -> None:
+        while not done.is_set():
+            for size in (2 << 20, 1, 300_000):
+                path.write_bytes(b"x" * size)
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    try:
+        for _ in range(100):
+            status, _, body = envd.request("GET", f"/files?path={path}")
+            assert status == 200 and not body.strip(b"x")
+    finally:
+        done.set()
+        writer.join()
+
+
+def test_files_too_large_to_be_held_are_sent_as_they_are(envd: Envd) -> None:
+    content = os.urandom(5 << 20)
+    (envd.home / "large").write_bytes(content)
+    assert envd.request("GET", f"/files?path={envd.home}/large")[2] == content
+    tail = envd.request("GET", f"/files?path={envd.home}/large", headers={"Range": "bytes=-10"})
+    assert (tail[0], tail[2]) == (206, content[-10:])
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ class Metric(BaseModel):
             timestamp=_stamp(usage.at),
             timestampUnix=int(usage.at.timestamp()),
             cpuCount=usage.cpu_count,
-            cpuUsedPct=usage.cpu_used_pct,
+            cpuUsedPct=round(usage.cpu_used_pct, 2),  # clients print it as it comes
             memUsed=usage.mem_used,
             memTotal=usage.mem_total,
             memCache=usage.mem_cache,

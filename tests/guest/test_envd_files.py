@@ -271,31 +271,71 @@ def test_broken_gzip_and_forbidden_paths_are_refused(envd: Envd) -> None:
     assert envd.request("GET", "/files?path=x&username=ghost")[0] == 401
 
 
-def test_a_polled_watcher_tells_everything_in_order(sandbox: Sandbox, envd: Envd) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("plain name.txt", 'inline; filename="plain name.txt"'),
+        ('a"b\\c.txt', 'inline; filename="a\\"b\\\\c.txt"'),
+        ("grüße.txt", "inline; filename*=utf-8''gr%C3%BC%C3%9Fe%2Etxt"),
+        ("two\nlines\r", "inline; filename*=utf-8''two%0Alines%0D"),
+    ],
+)
+def test_a_download_has_its_name_whatever_that_is(envd: Envd, name: str, told: str) -> None:
+    (envd.home / name).write_text("x")
+    status, headers, body = envd.request("GET", f"/files?path={quote(name)}")
+    assert (status, headers["content-disposition"], body) == (200, told, b"x")
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"X-Metadata-A": "gr\xfc\xdfe"}, "not printable ASCII"),
+        ({"X-Metadata-A": "x" * 5000}, "exceeds 4096 bytes"),
+        ({"X-Metadata-" + "k" * 300: "x"}, "exceeds"),
+    ],
+    ids=["no ASCII", "too much", "long key"],
+)
+def test_metadata_that_cannot_be_kept_is_refused_and_nothing_is_written(
+    envd: Envd, headers: dict[str, str], said: str
+) -> None:
+    raw = {"Content-Type": "application/octet-stream"}
+    status, _headers, answer = envd.request("POST", "/files?path=refused.txt", b"x", {**raw, **headers})
+    assert status == 400 and json.loads(answer)["message"].startswith("invalid metadata: ")
+    assert said in json.loads(answer)["message"]
+    assert not (envd.home / "refused.txt").exists()
+
+
+def test_a_polled_watcher_tells_everything_in_order(sandbox: Sandbox) -> None:
     sandbox.files.make_dir("polled/sub")
     watcher = sandbox.files.watch_dir("polled", recursive=True)
+    seen: list[tuple[str, FilesystemEventType]] = []
+
+    def wait_for(name: str, kind: FilesystemEventType) -> None:
+        def is_told() -> bool:
+            seen.extend((event.name, event.type) for event in watcher.get_new_events())
+            return (name, kind) in seen
+
+        eventually(is_told)
+
     sandbox.files.write("polled/sub/f.txt", "1")
     sandbox.files.rename("polled/sub/f.txt", "polled/sub/g.txt")
     sandbox.files.make_dir("polled/fresh/below")
+    wait_for("fresh/below", FilesystemEventType.CREATE)
     sandbox.files.write("polled/fresh/below/late.txt", "1")
     sandbox.files.remove("polled/sub/g.txt")
-    seen: list[tuple[str, FilesystemEventType]] = []
-
-    def complete() -> bool:
-        seen.extend((event.name, event.type) for event in watcher.get_new_events())
-        return ("sub/g.txt", FilesystemEventType.REMOVE) in seen
-
-    eventually(complete)
-    for expected in (
+    wait_for("sub/g.txt", FilesystemEventType.REMOVE)
+    expected = [
         ("sub/f.txt", FilesystemEventType.CREATE),
         ("sub/f.txt", FilesystemEventType.WRITE),
         ("sub/f.txt", FilesystemEventType.RENAME),
         ("sub/g.txt", FilesystemEventType.CREATE),
         ("fresh", FilesystemEventType.CREATE),
         ("fresh/below", FilesystemEventType.CREATE),
+        ("fresh/below/late.txt", FilesystemEventType.CREATE),
         ("fresh/below/late.txt", FilesystemEventType.WRITE),
-    ):
-        assert expected in seen, seen
+        ("sub/g.txt", FilesystemEventType.REMOVE),
+    ]
+    assert list(dict.fromkeys(event for event in seen if event in expected)) == expected, seen
     watcher.stop()
     with pytest.raises(NotFoundException):
         sandbox.files.watch_dir("not/there")

@@ -14,6 +14,7 @@ from sandlot.platform.api import (
     agents,
     commands,
     console,
+    console_inside,
     console_sandboxes,
     errors,
     events,
@@ -50,6 +51,7 @@ ROUTERS = (
     tasks.router,
     console.router,
     console_sandboxes.router,
+    console_inside.router,
 )
 
 

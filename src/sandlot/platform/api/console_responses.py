@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from sandlot.platform.console.sandboxes import ShownSandbox
 from sandlot.platform.core.console import SeenBuild, SeenLog, SeenTemplate, UsagePoint
-from sandlot.platform.core.model import Scope, UserKey
+from sandlot.platform.core.model import FileEntry, Scope, UserKey
 
 OWN_METADATA = "sandlot-"
 TASK = "sandlot-task"
@@ -200,3 +200,36 @@ class ConsoleKeyList(BaseModel):
 class NewConsoleKey(BaseModel):
     key: ConsoleKey
     secret: str = Field(description="The key itself. It is shown this once.")
+
+
+class ConsoleEntry(BaseModel):
+    name: str
+    path: str
+    type: str = Field(description="file, dir or symlink.")
+    size: int
+    mode: int
+    modified_at: datetime | None
+
+    @classmethod
+    def of(cls, entry: FileEntry) -> Self:
+        return cls(
+            name=entry.name,
+            path=entry.path,
+            type=entry.type,
+            size=entry.size,
+            mode=entry.mode,
+            modified_at=entry.modified_at,
+        )
+
+
+class ConsoleEntryList(BaseModel):
+    entries: list[ConsoleEntry]
+
+
+class ConsolePort(BaseModel):
+    port: int
+    url: str
+
+
+class ConsolePortList(BaseModel):
+    ports: list[ConsolePort]

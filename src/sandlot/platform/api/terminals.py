@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationError
@@ -26,6 +26,7 @@ from sandlot.server.failures import describe
 router = APIRouter(prefix="/sandboxes")
 MAX_INPUT = 1 << 20  # bytes in one frame
 SEND_S = 60.0  # for a client that reads nothing
+Query = TypeVar("Query", bound=BaseModel)
 Extent = Annotated[int, Field(ge=1, le=1000)]
 
 
@@ -47,15 +48,15 @@ class ResizeFrame(BaseModel):
 async def terminal(websocket: WebSocket, name: str) -> None:
     """A shell in the sandbox. It ends with the connection, and the connection with it."""
     deps, caller = cast(Deps, websocket.app.state.deps), cast(Caller, websocket.scope[CALLER])
-    client = _Client(websocket)
+    client = TerminalClient(websocket)
     try:
         require(caller, Scope.WRITE)
-        query = _query(websocket)
+        query = terminal_query(websocket, TerminalQuery)
         target = SessionTarget(caller=caller, sandbox_id=f"sbx_{name}", user_id=query.user_id)
         spec = TerminalSpec(size=TerminalSize(query.cols, query.rows), cwd=query.cwd, user=query.user)
         async with deps.terminals.open(target, spec, client.send) as opened:
             await client.accept()
-            await _connect(client, opened)
+            await carry(client, opened)
     except PlatformError as error:
         if client.is_accepted:
             await client.close(websockets.FAILED, str(error))
@@ -63,7 +64,7 @@ async def terminal(websocket: WebSocket, name: str) -> None:
             await websockets.refuse_websocket(error, websocket.scope, websocket.receive, websocket.send)
 
 
-class _Client:
+class TerminalClient:
     """The other side of the connection. Output waits until the handshake is done; a client that reads nothing is left."""
 
     def __init__(self, websocket: WebSocket) -> None:
@@ -75,8 +76,11 @@ class _Client:
     def is_accepted(self) -> bool:
         return self._accepted.is_set()
 
-    async def accept(self) -> None:
+    async def accept(self, first: dict[str, object] | None = None) -> None:
+        """`first` comes before any output."""
         await self._websocket.accept(subprotocol=chosen_subprotocol(self._websocket.scope))
+        if first is not None:
+            await self._websocket.send_text(json.dumps(first))
         self._accepted.set()
 
     async def send(self, data: bytes) -> None:
@@ -109,7 +113,7 @@ class _Client:
         self.left.set()
 
 
-async def _connect(client: _Client, opened: Terminal) -> None:
+async def carry(client: TerminalClient, opened: Terminal, exit_name: str = "exit_code") -> None:
     """Carry bytes until either side ends, and tell the client why."""
     ending, reading = asyncio.ensure_future(opened.wait()), asyncio.ensure_future(client.read_into(opened))
     leaving = asyncio.ensure_future(client.left.wait())
@@ -118,7 +122,7 @@ async def _connect(client: _Client, opened: Terminal) -> None:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if ending.done():
             code = ending.result()
-            await client.close(websockets.NORMAL, f"exit code {code}", {"type": "exit", "exit_code": code})
+            await client.close(websockets.NORMAL, f"exit code {code}", {"type": "exit", exit_name: code})
         elif reading.done() and (error := reading.exception()):
             if not isinstance(error, InvalidRequest | TooLarge):
                 raise error
@@ -130,9 +134,9 @@ async def _connect(client: _Client, opened: Terminal) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _query(websocket: WebSocket) -> TerminalQuery:
+def terminal_query(websocket: WebSocket, kind: type[Query]) -> Query:
     try:
-        return TerminalQuery.model_validate(dict(websocket.query_params))
+        return kind.model_validate(dict(websocket.query_params))
     except ValidationError as error:
         raise InvalidRequest(f"the request is not valid: {describe(error.errors())}") from None
 

@@ -89,6 +89,33 @@ def test_env_survives_eval_by_a_shell_whatever_the_values_are(standing_server: S
     assert {name: got.get(name) for name in wanted} == wanted
 
 
+def test_env_as_a_dotenv_file_is_read_back_to_the_letter(standing_server: Start, cli: Cli, tmp_path: Path) -> None:
+    standing_server(url="http://127.0.0.1:3999/$(touch owned)`id`\\\\'\"")
+    wanted = json.loads(cli("env", "--json").stdout)
+    file = tmp_path / ".env"
+    file.write_text(cli("env", "--dotenv").stdout)
+    script = (
+        f'set -a; . "$1"; exec {shlex.quote(sys.executable)} -c "import json, os; print(json.dumps(dict(os.environ)))"'
+    )
+    shell = subprocess.run(["sh", "-c", script, "sh", str(file)], env={}, capture_output=True, text=True)
+    got = json.loads(shell.stdout)
+    assert {name: got.get(name) for name in wanted} == wanted
+
+
+def test_env_for_docker_mounts_the_authorities_and_sets_the_same_variables(
+    standing_server: Start, cli: Cli, tmp_path: Path, data_dir: Path
+) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_text("-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n")
+    standing_server(domain="sandlot.localhost", ca=str(ca))
+    wanted = json.loads(cli("env", "--json").stdout)
+    network, *options = shlex.split(cli("env", "--docker").stdout)
+    assert network == "--network=host"
+    bundle = data_dir / "ca-bundle.pem"
+    assert options[0] == f"--volume={bundle}:{bundle}:ro" and bundle.stat().st_mode & 0o777 == 0o644
+    assert options[1:] == [f"--env={name}={value}" for name, value in wanted.items()]
+
+
 def test_env_with_tls_trusts_our_authority_beside_the_systems(
     standing_server: Start, cli: Cli, tmp_path: Path, data_dir: Path
 ) -> None:

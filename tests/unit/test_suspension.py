@@ -278,6 +278,12 @@ class TestSnapshots:
         assert not await control.snapshots.delete("team_other", snapshot.id)
         assert len(control.node.saved) == 1
 
+    async def test_a_template_with_saved_state_is_not_deleted_as_a_snapshot(self, control: Control) -> None:
+        snapshot = await control.snapshots.take(control.team.id, (await create(control)).id, name=None)
+        await control.templates.put(replace(snapshot, id="t9", name="app", source=None))
+        assert not await control.snapshots.delete(control.team.id, "app")
+        assert await control.templates.resolve(control.team.id, "app") is not None
+
     async def test_a_sweep_keeps_snapshots_and_states_of_paused_ones_and_removes_what_nobody_has(
         self, control: Control
     ) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from sandlot.engine.builds import Builder, BuildLimits, BuildSettings, BuildTools
 from sandlot.engine.builds.cleanup import Cleanup
 from sandlot.engine.builds.template_catalog import TemplateCatalog
+from sandlot.engine.control.access import Access
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.core.errors import StepFailed
 from sandlot.engine.core.model import Resources, Template
@@ -25,7 +26,8 @@ from sandlot.engine.node.images.registry import Registries
 from sandlot.engine.node.images.sources import ImageSources
 from sandlot.engine.node.images.storage import LayerStorage
 from sandlot.engine.node.images.uploads import DiskUploads
-from sandlot.engine.store import Database, SqlBuilds, SqlSandboxes, SqlTags, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlBuilds, SqlSandboxes, SqlTags, SqlTemplates
+from sandlot.recipes import stock as stock_recipes
 from sandlot.recipes.recipe import RecipeFailed
 from sandlot.recipes.stock_templates import StockTemplates
 from sandlot.settings import Settings
@@ -68,6 +70,7 @@ async def open_builds(
         ),
         archives=uploads,
     )
+    first = await Access(store=SqlAccess(database), clock=now).ensure_first_team()
     builder = Builder(
         builds=builds,
         catalog=TemplateCatalog(
@@ -94,6 +97,8 @@ async def open_builds(
             node=node.name,
             envd_version=guest.envd_version(),
             limits=_limits(settings),
+            reserved=frozenset(["base", *(stock_recipes.read(name).name for name in stock_recipes.names())]),
+            first_team=first.id,
         ),
     )
     builder.on_ready(cleanup.need)

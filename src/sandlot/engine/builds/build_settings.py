@@ -29,3 +29,5 @@ class BuildSettings:
     node: str
     envd_version: str
     limits: BuildLimits = field(default_factory=BuildLimits)
+    reserved: frozenset[str] = frozenset()  # names of templates that come with the server
+    first_team: str | None = None  # who may build those

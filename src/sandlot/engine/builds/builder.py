@@ -97,6 +97,8 @@ class Builder:
         return replace(limits.sandbox, cpu_count=cpus, memory_mb=memory)
 
     async def _template(self, team_id: str, alias: str, resources: Resources) -> Template:
+        if alias in self._settings.reserved and team_id != self._settings.first_team:
+            raise Conflict(f"{alias!r} is the name of a template that comes with the server; choose another name")
         found = await self._tools.templates.resolve(team_id, alias)
         if found is not None and found.team_id == team_id:
             if found.source is not None:

@@ -138,8 +138,9 @@ class TemplateCatalog:
         template = await self.own(team_id, ref)
         users = await self._sandboxes.query(states=LIVE, template=template.id, limit=1)
         if users:
+            user = f"sandbox {users[0].id!r}" if users[0].team_id == team_id else "a sandbox of another team"
             raise InvalidRequest(
-                f"template {template.name!r} is in use by sandbox {users[0].id!r}; kill its sandboxes first, then delete it"
+                f"template {template.name!r} is in use by {user}; kill its sandboxes first, then delete it"
             )
         unfinished = (BuildStatus.BUILDING,)
         if await self._builds.query(template_id=template.id, statuses=unfinished):

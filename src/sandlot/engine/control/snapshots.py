@@ -101,10 +101,11 @@ class Snapshots:
     async def delete(self, team_id: str, ref: str) -> bool:
         """False if the team has no such snapshot. Sandboxes that began with it are not touched."""
         found = await self._templates.resolve(team_id, ref.removesuffix(":default"))
-        if found is None or found.team_id != team_id or found.checkpoint is None or found.node is None:
+        if found is None or found.team_id != team_id or found.source is None:
             return False
         await self._templates.delete(found.id)
-        await self._nodes.get(found.node).snapshots.discard(found.checkpoint)
+        if found.node is not None and found.checkpoint is not None:
+            await self._nodes.get(found.node).snapshots.discard(found.checkpoint)
         return True
 
     # Forks

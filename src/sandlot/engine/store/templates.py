@@ -111,7 +111,11 @@ def _visible_to(team_id: str | None) -> ColumnElement[bool]:
 
 
 def _named(team_id: str | None, ref: str) -> Select[Any]:
-    """One template by id or name; `owner/name` has to be of that team."""
+    """One template by id or name; `owner/name` has to be of that team.
+
+    A bare name means the team's own template, a built-in one, or a public one of the first team, which makes the stock
+    templates. Others' public ones have to be named with their team: nobody gets a stranger's by a name he did not choose.
+    """
     namespace, _, name = ref.rpartition("/")
     owner = case((templates.c.team_id == team_id, 0), (templates.c.team_id.is_(None), 1), else_=2)
     query = (
@@ -120,7 +124,11 @@ def _named(team_id: str | None, ref: str) -> Select[Any]:
         .order_by(case((templates.c.id == name, 0), else_=1), owner, templates.c.created_at)
         .limit(1)
     )
-    if namespace:
+    if not namespace:
+        first = select(teams.c.id).order_by(teams.c.created_at, teams.c.id).limit(1).scalar_subquery()
+        familiar = or_(templates.c.team_id == team_id, templates.c.team_id.is_(None), templates.c.team_id == first)
+        query = query.where(or_(templates.c.id == name, familiar))
+    else:
         owners = select(teams.c.id).where(or_(teams.c.id == namespace, teams.c.name == namespace))
         query = query.where(templates.c.team_id.in_(owners))
     return query

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandlot.cli.options import settings
 from sandlot.cli.output import Failure
+from sandlot.server import instance
 
 if TYPE_CHECKING:
     from sandlot.sql import Database
@@ -23,7 +24,7 @@ def with_database(kind: type[Opened], act: Callable[[Opened], Coroutine[Any, Any
     place = chosen.data_dir
     if chosen.database_url is None and not os.access(place if place.exists() else place.parent, os.W_OK | os.X_OK):
         raise Failure(f"{place} belongs to another user; run the same with sudo")
-    place.mkdir(parents=True, exist_ok=True, mode=0o711)
+    place.mkdir(parents=True, exist_ok=True, mode=instance.PASSABLE)
 
     async def run() -> Found:
         database = kind.at(place, chosen.database_url)

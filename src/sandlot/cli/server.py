@@ -234,9 +234,10 @@ def _start(chosen: Settings, detach: bool) -> subprocess.Popen[bytes]:
         argv += ["--with-parent", str(os.getpid())]
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
     log = _log(chosen)
-    log.parent.mkdir(parents=True, exist_ok=True)
+    instance.make_private(chosen.data_dir)
     if log.exists() and log.stat().st_size > LOG_LIMIT:
         log.replace(log.with_suffix(".log.1"))
+    log.touch(mode=0o600)
     with log.open("ab") as out:
         return subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True, cwd="/"
@@ -266,7 +267,7 @@ def _why_not(chosen: Settings, what: str, detach: bool) -> str:
 
 
 def _log(chosen: Settings) -> Path:
-    return chosen.data_dir / "logs" / "server.log"
+    return chosen.data_dir / instance.LOGS / "server.log"
 
 
 def _say_hello(chosen: Settings) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import signal
+import stat
 import struct
 import time
 from dataclasses import dataclass
@@ -13,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 _FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: type, whence, start, length, pid
+LOGS = "logs"
+PASSABLE = 0o711
+_PRIVATE = (LOGS, "disks", "network", "server.json")  # made open by earlier versions
 _held: dict[Path, int] = {}
 
 
@@ -33,6 +38,36 @@ class Facts:
     https_port: int | None = None  # the second port, when there is one
 
 
+def make_private(data_dir: Path) -> None:
+    """Make the data directory, or mend an older one: other users pass through it (clients read the bundle of CAs), and neither
+    list it nor read what it keeps. A directory that was never one of ours keeps its mode."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=PASSABLE)
+    is_ours = _lock_path(data_dir).exists() or not any(data_dir.iterdir())
+    if is_ours and not data_dir.stat().st_mode & stat.S_ISVTX:
+        data_dir.chmod(PASSABLE)
+    (data_dir / LOGS).mkdir(exist_ok=True, mode=0o700)
+    for path, mode in _too_open(data_dir):
+        with contextlib.suppress(FileNotFoundError):
+            path.chmod(mode)
+
+
+def open_to_others(data_dir: Path) -> list[Path]:
+    """What other users can list or read there, and should not."""
+    is_open = data_dir.exists() and data_dir.stat().st_mode & ~PASSABLE & 0o777
+    return [*([data_dir] if is_open else []), *(path for path, _ in _too_open(data_dir))]
+
+
+def _too_open(data_dir: Path) -> list[tuple[Path, int]]:
+    """What is in the data directory for root alone, and is not; with the mode that it should have."""
+    found = []
+    for path in (*(data_dir / name for name in _PRIVATE), *(data_dir / LOGS).glob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            if not stat.S_ISLNK(mode) and mode & 0o077:
+                found.append((path, 0o700 if stat.S_ISDIR(mode) else 0o600))
+    return found
+
+
 def claim(data_dir: Path) -> None:
     """Make this process the one server of the data directory, until it ends. Raises `AlreadyRunning`.
 
@@ -42,7 +77,7 @@ def claim(data_dir: Path) -> None:
     path = _lock_path(data_dir)
     if path in _held:
         return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+    make_private(data_dir)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,6 +108,7 @@ def announce(data_dir: Path, facts: Facts) -> None:
     """Write the server's facts, whole or not at all."""
     path = data_dir / "server.json"
     temporary = path.with_suffix(".tmp")
+    temporary.touch(mode=0o600)
     temporary.write_text(
         json.dumps(
             {

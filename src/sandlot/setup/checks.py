@@ -123,6 +123,18 @@ def _disk(settings: Settings) -> Finding:
     return Finding(name="disk", state=state, detail=detail, fix="" if state == "ok" else fix)
 
 
+def _privacy(settings: Settings) -> Finding:
+    name = "data directory"
+    try:
+        found = instance.open_to_others(settings.data_dir)
+    except PermissionError:
+        return Finding(name=name, state="ok", detail=f"{settings.data_dir} is closed to this user")
+    if not found:
+        return Finding(name=name, state="ok", detail=f"{settings.data_dir}: other users can read nothing that ran")
+    fix = f"start the server again, which closes it, or: chmod go-rw {found[0]}"
+    return Finding(name=name, state="warn", detail=f"other users can read {found[0]}", fix=fix)
+
+
 def _free(path: Path) -> int:
     while not path.exists():
         path = path.parent
@@ -271,4 +283,4 @@ _BEFORE_START: tuple[Check, ...] = (
     _overlay,
     _loop,
 )
-_DEEPER: tuple[Check, ...] = (_namespaces, _firewall, _forwarding, _gvisor)
+_DEEPER: tuple[Check, ...] = (_privacy, _namespaces, _firewall, _forwarding, _gvisor)

@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 def serve(settings: Settings, progress: Progress = lambda _: None) -> None:
     """Run the server of one data directory until it is told to stop. Sandboxes outlive it."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
     instance.claim(settings.data_dir)
     telemetry.configure_logging(settings.log_level, settings.log_format)
     _raise_file_limit()

@@ -37,7 +37,9 @@ class EndedLogs:
             if size > FILE_LIMIT:
                 break
             lines.append(line)
-        self._path(sandbox_id).write_text("\n".join(reversed(lines)))
+        path = self._path(sandbox_id)
+        path.touch(mode=0o600)
+        path.write_text("\n".join(reversed(lines)))
 
     def read(self, sandbox_id: str) -> Sequence[LogEntry]:
         try:

@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "platform/git": {"platform/core"},
     "platform/forges": {"platform/core", "platform/events", "platform/git", "platform/identity"},
     "platform/sessions": {"platform/core", "platform/events", "platform/identity", "platform/providers"},
+    "platform/tunnel": {"platform/core", "server", "data_files"},
     "platform/tasks": {
         "platform/core",
         "platform/agents",

@@ -14,6 +14,7 @@ from sandlot.platform.core.model import (
     BoxProcess,
     FileChange,
     FileChangeKind,
+    PortAddress,
     ProviderSandbox,
     SandboxSpec,
     TerminalSize,
@@ -122,6 +123,9 @@ class ScriptedBox:
 
     def url(self, port: int) -> str:
         return f"http://{port}-{self._made.sandbox.id}.scripted"
+
+    def address(self, port: int) -> PortAddress:
+        return PortAddress(url=self.url(port))
 
 
 class ScriptedCommands:

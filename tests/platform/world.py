@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from sandlot.client import Client
+from sandlot.platform.api.deps import Deps
 from sandlot.platform.config.configuration import Configuration, load
 from sandlot.platform.core.model import RetentionPolicy, Scope, SessionLimits
 from sandlot.platform.core.ports import Provider
@@ -73,6 +74,7 @@ class Served:
     ) -> None:
         self.place, self.configuration, self._providers = place, configuration, providers
         self.port = 0
+        self.deps: Deps
         self._stack: AsyncExitStack | None = None
         self._clients: list[Client] = []
 
@@ -95,7 +97,7 @@ class Served:
         loops = asyncio.ensure_future(made.run())
         serving = asyncio.ensure_future(_Quiet.of(server).serve())
         await until(lambda: server.started, what="the platform's start")
-        self.port, self._stack = server.port, stack
+        self.port, self._stack, self.deps = server.port, stack, made.deps
 
         async def end() -> None:
             server.should_exit = True

@@ -45,6 +45,7 @@ from sandlot.platform.store import (
     SqlLogins,
     SqlSessions,
 )
+from sandlot.platform.tunnel.service import Tunnels
 from sandlot.wiring.clock import now
 from sandlot.wiring.tasks import TaskParts, build_tasks
 
@@ -130,8 +131,9 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         outbox = SqlDeliveries(setup.database)
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
 
+        tunnels = Tunnels(sessions.running_box)
         loops: tuple[Loop, ...] = (events, queue, background, retention, reconciler, providers, deliverer, *tasks.loops)
-        closing: tuple[Closing, ...] = (events, *tasks.closing, commands, background, queue, retention, deliverer)
+        closing: tuple[Closing, ...] = (events, tunnels, *tasks.closing, commands, background, queue, retention, deliverer)
         access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
         deps = Deps(
             access=access,

@@ -84,6 +84,7 @@ class Platform:
 
     def __init__(self, deps: Deps, run: Loops, close: Loops) -> None:
         self._app, self._access, self._console = build_app(deps), deps.access, deps.console
+        self.deps = deps
         self._mcp, self._close = McpEndpoint(deps), close
         self._routing = Routing([*OPEN, MCP, *_paths()])
         self.run = run  # its loops, until cancelled

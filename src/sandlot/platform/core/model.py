@@ -133,6 +133,14 @@ class ProviderSandbox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortAddress:
+    """Where the platform itself reaches a port of a sandbox, with what it has to send along."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BoxProcess:
     """A process that was started through the provider, as the sandbox describes it: data, not truth."""
 

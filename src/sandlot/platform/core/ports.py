@@ -13,6 +13,7 @@ from sandlot.platform.core.model import (
     Delivery,
     FileChange,
     FileEntry,
+    PortAddress,
     ProviderSandbox,
     SandboxSpec,
     Session,
@@ -142,6 +143,9 @@ class Box(Protocol):
 
     def url(self, port: int) -> str:
         """Where others reach a port of it."""
+
+    def address(self, port: int) -> PortAddress:
+        """Where we reach a port of it, also where host names of sandboxes do not resolve, or its ports are private."""
 
 
 class Provider(Protocol):

@@ -142,7 +142,13 @@ class E2BProvider:
     def _keep(self, sandbox: AsyncSandbox, address: Address) -> E2BBox:
         if len(self._boxes) >= MAX_BOXES:
             self._boxes.clear()
-        box = E2BBox(self.name, sandbox, address.public_scheme, lambda: self._boxes.pop(sandbox.sandbox_id, None))
+        box = E2BBox(
+            self.name,
+            sandbox,
+            scheme=address.public_scheme,
+            traffic_url=address.sandbox_url,
+            forget=lambda: self._boxes.pop(sandbox.sandbox_id, None),
+        )
         self._boxes[sandbox.sandbox_id] = (time.monotonic(), box)
         return box
 

@@ -13,11 +13,12 @@ from e2b.sandbox.filesystem.filesystem import FileType
 from e2b.sandbox.filesystem.watch_handle import FilesystemEvent, FilesystemEventType
 
 from sandlot.platform.core.errors import InvalidRequest, SandboxGone, Unavailable
-from sandlot.platform.core.model import BoxProcess, FileChange, FileChangeKind, FileEntry, TerminalSize
+from sandlot.platform.core.model import BoxProcess, FileChange, FileChangeKind, FileEntry, PortAddress, TerminalSize
 from sandlot.platform.core.ports import FileWatch, OnChange, OnData, OnOutput, RunningCommand, Terminal
 from sandlot.platform.providers.e2b_errors import translated
 
 MAX_PROCESSES = 1000
+TRAFFIC_TOKEN = "e2b-traffic-access-token"
 MAX_COMMAND = 1 << 20
 MAX_PATH = 4096
 MAX_ENTRIES = 10_000
@@ -47,8 +48,18 @@ class _Connection:
 
 
 class E2BBox:
-    def __init__(self, provider: str, sandbox: AsyncSandbox, scheme: str, forget: Callable[[], object]) -> None:
-        self._sandbox, self._scheme = sandbox, scheme
+    """`traffic_url` is one address for the traffic of all sandboxes, if the provider has one."""
+
+    def __init__(
+        self,
+        provider: str,
+        sandbox: AsyncSandbox,
+        *,
+        scheme: str,
+        traffic_url: str | None,
+        forget: Callable[[], object],
+    ) -> None:
+        self._sandbox, self._scheme, self._traffic_url = sandbox, scheme, traffic_url
         connection = _Connection(provider, sandbox, forget)
         self.commands = E2BCommands(connection)
         self.files = E2BFiles(connection)
@@ -56,6 +67,15 @@ class E2BBox:
 
     def url(self, port: int) -> str:
         return f"{self._scheme}://{self._sandbox.get_host(port)}"
+
+    def address(self, port: int) -> PortAddress:
+        headers = {}
+        if self._sandbox.traffic_access_token:
+            headers[TRAFFIC_TOKEN] = self._sandbox.traffic_access_token
+        if self._traffic_url is None:
+            return PortAddress(url=self.url(port), headers=headers)
+        route = {"E2b-Sandbox-Id": self._sandbox.sandbox_id, "E2b-Sandbox-Port": str(port)}
+        return PortAddress(url=self._traffic_url, headers={**headers, **route})
 
 
 class E2BCommands:

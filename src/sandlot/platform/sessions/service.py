@@ -260,6 +260,17 @@ class Sessions:
             await self.mark_lost(session, str(error))
             raise NotFound(f"sandbox {session.id!r} was ended at its provider; create a new one") from error
 
+    async def running_box(self, sandbox_id: str) -> Box | None:
+        """A sandbox to act in, if it runs; None if it does not now: it is not woken. Raises `NotFound` if it has ended."""
+        session = await self._state.store.get(sandbox_id)
+        if session is None or session.status not in LIVE:
+            raise NotFound(f"sandbox {sandbox_id!r} does not exist any more")
+        if session.status is not SessionStatus.RUNNING or session.provider_sandbox_id is None:
+            return None
+        async with self._providers.calling(session.provider) as provider:
+            found = await provider.find(session.provider_sandbox_id)
+        return await self.open_box(session) if found is not None and not found.is_paused else None
+
     async def _touch(self, session: str) -> None:
         now = time.monotonic()
         if now - self._touched.get(session, -TOUCH_S) >= TOUCH_S:

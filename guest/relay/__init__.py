@@ -1,0 +1,1 @@
+"""The sandbox's end of the tunnel: one program of the standard library alone, which the platform writes into sandboxes."""

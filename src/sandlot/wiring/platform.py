@@ -133,7 +133,16 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
 
         tunnels = Tunnels(sessions.running_box)
         loops: tuple[Loop, ...] = (events, queue, background, retention, reconciler, providers, deliverer, *tasks.loops)
-        closing: tuple[Closing, ...] = (events, tunnels, *tasks.closing, commands, background, queue, retention, deliverer)
+        closing: tuple[Closing, ...] = (
+            events,
+            tunnels,
+            *tasks.closing,
+            commands,
+            background,
+            queue,
+            retention,
+            deliverer,
+        )
         access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
         deps = Deps(
             access=access,

@@ -77,6 +77,8 @@ class Call:
         self._headers = request.headers
         self._state = state
         self.timeout = _timeout(request.headers.get("connect-timeout-ms"))
+        # Python SDKs up to 1.5 refuse an answer with a field that is newer than they are.
+        self.takes_new_fields = request.headers.get("user-agent") != "connect-python"
 
     def user(self) -> User:
         name = _basic_user(self._headers.get("authorization"))

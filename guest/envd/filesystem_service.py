@@ -58,7 +58,7 @@ class FilesystemService:
         }
 
     async def stat(self, call: Call, request: Message) -> Message:
-        return {"entry": self._entry(self._resolve(request.get("path", ""), call.user()))}
+        return {"entry": _known(call, self._entry(self._resolve(request.get("path", ""), call.user())))}
 
     async def make_dir(self, call: Call, request: Message) -> Message:
         user = call.user()
@@ -74,7 +74,7 @@ class FilesystemService:
         if mode is not None:
             raise ConnectError("invalid_argument", f"path already exists but it is not a directory: {path}")
         _make_directories(path, user)
-        return {"entry": self._entry(path)}
+        return {"entry": _known(call, self._entry(path))}
 
     async def move(self, call: Call, request: Message) -> Message:
         user = call.user()
@@ -87,7 +87,7 @@ class FilesystemService:
             raise ConnectError("not_found", f"source file not found: {source}") from error
         except OSError as error:
             raise ConnectError("internal", f"error renaming: {error.strerror}: {source} to {destination}") from error
-        return {"entry": self._entry(destination)}
+        return {"entry": _known(call, self._entry(destination))}
 
     async def list_dir(self, call: Call, request: Message) -> Message:
         requested = os.path.normpath(self._resolve(request.get("path", ""), call.user()))
@@ -97,10 +97,12 @@ class FilesystemService:
             if not os.path.isdir(root):
                 raise ConnectError("invalid_argument", f"path is not a directory: {root}")
             if depth == 1:
-                return {"entries": list(self._walk(requested, root, 1))}
-            return {"entries": await in_thread(lambda: list(self._walk(requested, root, depth)))}
+                found = list(self._walk(requested, root, 1))
+            else:
+                found = await in_thread(lambda: list(self._walk(requested, root, depth)))
         except OSError as error:
             raise _failure("error reading directory", error) from error
+        return {"entries": [_known(call, entry) for entry in found]}
 
     def _walk(self, shown: str, real: str, depth: int) -> Iterator[Message]:
         with os.scandir(real) as scan:
@@ -243,3 +245,7 @@ def remove_tree(path: str, parent: int | None = None) -> None:
     finally:
         os.close(descriptor)
     os.rmdir(path, dir_fd=parent)
+
+
+def _known(call: Call, entry: Message) -> Message:
+    return entry if call.takes_new_fields else {name: entry[name] for name in ("name", "type", "path")}

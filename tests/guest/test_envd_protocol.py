@@ -416,3 +416,26 @@ def test_metrics_are_numbers_that_make_sense(envd: Envd) -> None:
     assert 0 < metrics["disk_used"] < metrics["disk_total"]
     assert metrics["cpu_count"] >= 1
     assert 0 <= metrics["cpu_used_pct"] <= 100
+
+
+@pytest.mark.parametrize("method", ["Stat", "ListDir", "MakeDir", "Move"])
+def test_clients_that_refuse_new_fields_get_the_old_ones_alone(envd: Envd, method: str) -> None:
+    parent = envd.home / f"old-{method}"
+    (parent / "child").mkdir(parents=True)
+    if os.getuid() == 0:
+        os.chown(parent, 1000, 1000)
+    path = parent / "new" if method == "MakeDir" else parent
+    message = (
+        {"source": f"{parent}/child", "destination": f"{parent}/moved"} if method == "Move" else {"path": str(path)}
+    )
+    answer = call(
+        envd,
+        f"filesystem.Filesystem/{method}",
+        json.dumps(message).encode(),
+        "application/json",
+        **{"User-Agent": "connect-python"},
+    )
+    assert answer[0] == 200, answer
+    body = json.loads(answer[1])
+    for entry in body["entries"] if method == "ListDir" else [body["entry"]]:
+        assert sorted(entry) == ["name", "path", "type"]

@@ -87,6 +87,7 @@ class Served:
                     configuration=self.configuration,
                     database=Database.sqlite(self.place / "platform.db"),
                     version="test",
+                    data_dir=self.place,
                     admin_secret=lambda: ADMIN,
                     providers=(lambda _: dict(given)) if given is not None else None,
                     keep_alive_s=1.0,

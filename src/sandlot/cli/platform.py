@@ -58,6 +58,7 @@ async def _serve() -> None:
         configuration=configuration.load(file, has_engine=False),
         database=Database.at(chosen.data_dir, chosen.database_url),
         version=__version__,
+        data_dir=chosen.data_dir,
     )
     async with platform(setup) as made:
         server = build_server(made, host=chosen.host, port=chosen.port, before_shutdown=made.close)

@@ -73,6 +73,7 @@ async def open_platform(settings: Settings, own: OwnAddress) -> AsyncIterator[Mo
             configuration=configuration.load(configuration_file(settings), has_engine=True),
             database=Database.at(settings.data_dir, settings.database_url),
             version=__version__,
+            data_dir=settings.data_dir,
             engine=engine,
             admin_secret=first_key,
             hosts=(settings.domain, f"api.{settings.domain}") if settings.domain else (),

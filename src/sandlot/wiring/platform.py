@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from sandlot.platform.agents.descriptions import load_agents
@@ -47,6 +48,7 @@ from sandlot.platform.store import (
 )
 from sandlot.platform.tunnel.service import Tunnels
 from sandlot.wiring.clock import now
+from sandlot.wiring.forges import ForgeParts, build_forges
 from sandlot.wiring.tasks import TaskParts, build_tasks
 
 Locate = Callable[[], Awaitable[Address]]
@@ -71,6 +73,7 @@ class Setup:
     configuration: Configuration
     database: Database
     version: str
+    data_dir: Path  # where hosted repositories and mirrors are
     engine: Locate | None = None  # where this server's own engine listens; waits until it does
     hosts: Sequence[str] = ()  # names of this server at which the console is served, beside localhost
     admin_secret: Callable[[], str | None] = lambda: None
@@ -115,6 +118,16 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             limits=config.limits,
         )
         commands = Commands(sessions=sessions, state=state)
+        forges = await build_forges(
+            ForgeParts(
+                root=setup.data_dir / "git",
+                secret=await SqlFacts(setup.database).once("git-secret", lambda: secrets.token_hex(32)),
+                database=setup.database,
+                route=route,
+                events=events,
+                clock=clock,
+            )
+        )
         agents = load_agents()
         tasks = build_tasks(
             TaskParts(
@@ -158,6 +171,9 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             terminals=Terminals(sessions=sessions, state=state),
             tools=tools,
             events=events,
+            repositories=forges.repositories,
+            local=forges.local,
+            git=forges.git,
             tasks=tasks.service,
             timeline=tasks.timeline,
             agents=agents,

@@ -19,12 +19,15 @@ from sandlot.platform.api import (
     errors,
     events,
     files,
+    repositories,
     sandboxes,
     tasks,
     terminals,
 )
 from sandlot.platform.api.credentials import secret_of
 from sandlot.platform.api.deps import CALLER, Deps
+from sandlot.platform.api.git import PATH as GIT
+from sandlot.platform.api.git import GitEndpoint
 from sandlot.platform.api.mcp import PATH as MCP
 from sandlot.platform.api.mcp import McpEndpoint
 from sandlot.platform.api.routing import Routing
@@ -52,6 +55,7 @@ ROUTERS = (
     console.router,
     console_sandboxes.router,
     console_inside.router,
+    repositories.router,
 )
 
 
@@ -85,8 +89,9 @@ class Platform:
     def __init__(self, deps: Deps, run: Loops, close: Loops) -> None:
         self._app, self._access, self._console = build_app(deps), deps.access, deps.console
         self.deps = deps
+        self._git = GitEndpoint(deps)
         self._mcp, self._close = McpEndpoint(deps), close
-        self._routing = Routing([*OPEN, MCP, *_paths()])
+        self._routing = Routing([*OPEN, MCP, GIT, *_paths()])
         self.run = run  # its loops, until cancelled
 
     async def close(self) -> None:
@@ -107,6 +112,9 @@ class Platform:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
+        if scope["type"] == "http" and scope["path"].startswith(GIT):
+            await self._git(scope, receive, send)  # checks the key by itself: git sends it as a password
             return
         is_websocket = scope["type"] == "websocket"
         try:

@@ -13,6 +13,9 @@ from sandlot.platform.agents.descriptions import AgentDescription
 from sandlot.platform.console.parts import Console
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.events.log import EventLog
+from sandlot.platform.forges.local import LocalForge
+from sandlot.platform.forges.repositories import Repositories
+from sandlot.platform.git.service import GitService
 from sandlot.platform.identity.keys import Access, require
 from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
@@ -37,6 +40,9 @@ class Deps:
     terminals: Terminals
     tools: SandboxTools
     events: EventLog
+    repositories: Repositories
+    local: LocalForge
+    git: GitService
     tasks: Tasks
     timeline: Timeline
     agents: Mapping[str, AgentDescription]

@@ -88,10 +88,10 @@ class Repositories:
         if new.default_branch is not None and not is_branch_name(new.default_branch):
             raise InvalidRequest("default_branch is not the name of a branch")
         url = _checked_url(new.url) if new.url is not None else None
-        kind = _kind(url, new.forge)
+        self._check_trust(caller, new, url)
+        kind = _kind(url, new.forge, has_github=ForgeKind.GITHUB in self._forges)
         if kind not in self._forges:
             raise InvalidRequest(f"this server has no forge {kind.value!r}")
-        self._check_trust(caller, new, url)
         return Repository(
             id=f"rp_{secrets.token_hex(8)}",
             name=new.name,
@@ -181,7 +181,7 @@ def _checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _kind(url: str | None, asked: ForgeKind | None) -> ForgeKind:
+def _kind(url: str | None, asked: ForgeKind | None, *, has_github: bool) -> ForgeKind:
     if url is None:
         if asked not in (None, ForgeKind.LOCAL):
             raise InvalidRequest(f"a repository at {asked.value!r} needs its url")
@@ -190,4 +190,5 @@ def _kind(url: str | None, asked: ForgeKind | None) -> ForgeKind:
         raise InvalidRequest("a repository that is hosted here has no url of its own")
     if asked is not None:
         return asked
-    return ForgeKind.GITHUB if urlsplit(url).hostname == "github.com" else ForgeKind.REMOTE
+    is_github = has_github and urlsplit(url).hostname == "github.com"
+    return ForgeKind.GITHUB if is_github else ForgeKind.REMOTE

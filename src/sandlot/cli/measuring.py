@@ -20,6 +20,7 @@ KINDS = {
     "templates": "builds beside `docker build`",
     "interpreter": "cells of the code interpreter beside a plain kernel",
     "scale": "how many sandboxes one machine carries, and how cost grows",
+    "tunnel": "how fast sandboxes and the platform exchange bodies through a tunnel",
     "trace": "where the time of a create goes",
 }
 HELP = frozenset({"--help", "-h"})

@@ -18,6 +18,7 @@ from sandlot.platform.providers.e2b import Address
 from sandlot.platform.store import Database
 from sandlot.server.http import Server, build_config
 from sandlot.settings import Settings
+from sandlot.wiring import doctor
 from sandlot.wiring.own_address import OwnAddress
 from sandlot.wiring.platform import Setup, platform
 
@@ -76,6 +77,7 @@ async def open_platform(settings: Settings, own: OwnAddress) -> AsyncIterator[Mo
             data_dir=settings.data_dir,
             engine=engine,
             admin_secret=first_key,
+            doctor=doctor.findings,
             hosts=(settings.domain, f"api.{settings.domain}") if settings.domain else (),
         )
         building = platform(setup)

@@ -17,7 +17,7 @@ from sandlot.platform.api.deps import Deps
 from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
 from sandlot.platform.console.logins import Logins
 from sandlot.platform.console.origins import ConsoleHosts
-from sandlot.platform.console.parts import Console
+from sandlot.platform.console.parts import Console, DoctorFinding, Operation, no_findings
 from sandlot.platform.console.sandboxes import ConsoleSandboxes
 from sandlot.platform.core.ports import Clock, Provider
 from sandlot.platform.events import webhooks
@@ -76,6 +76,7 @@ class Setup:
     data_dir: Path  # where hosted repositories and mirrors are
     engine: Locate | None = None  # where this server's own engine listens; waits until it does
     hosts: Sequence[str] = ()  # names of this server at which the console is served, beside localhost
+    doctor: Callable[[], Awaitable[Sequence[DoctorFinding]]] = no_findings
     admin_secret: Callable[[], str | None] = lambda: None
     clock: Clock = now
     providers: Callable[[str], dict[str, Provider]] | None = None  # instead of those of the configuration
@@ -162,6 +163,16 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             console=Console(
                 logins=Logins(store=SqlLogins(setup.database), access=access, clock=clock),
                 sandboxes=ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default),
+                operation=Operation(
+                    queue=queue,
+                    providers=providers,
+                    default_provider=config.default,
+                    provider_kinds={name: plan.table.kind for name, plan in config.providers.items()},
+                    limits=config.limits,
+                    policy=config.policy,
+                    webhooks=config.webhooks,
+                    doctor=setup.doctor,
+                ),
                 hosts=ConsoleHosts((*setup.hosts, *config.console_hosts)),
             ),
             sessions=sessions,

@@ -15,6 +15,7 @@ from sandlot.platform.api import (
     commands,
     console,
     console_inside,
+    console_operation,
     console_sandboxes,
     errors,
     events,
@@ -56,6 +57,7 @@ ROUTERS = (
     console_sandboxes.router,
     console_inside.router,
     repositories.router,
+    console_operation.router,
 )
 
 

@@ -102,6 +102,10 @@ class Queue:
         active = await self._state.store.query(statuses=ACTIVE) if queued else ()
         return queue_order(queued, active, self._limits, self._problem)
 
+    async def active(self) -> int:
+        """How many sandboxes count against the limits now."""
+        return len(await self._state.store.query(statuses=ACTIVE))
+
     async def position_of(self, session: str) -> QueuePosition | None:
         return next((position for position in await self.positions() if position.session.id == session), None)
 

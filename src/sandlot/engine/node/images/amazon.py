@@ -35,7 +35,9 @@ def address(login: AmazonLogin) -> str:
     return f"https://api.ecr.{login.region}.amazonaws.com{'.cn' if login.region.startswith('cn-') else ''}/"
 
 
-async def sign_in(session: aiohttp.ClientSession, login: AmazonLogin, url: str) -> RegistryLogin:
+async def sign_in(
+    session: aiohttp.ClientSession, login: AmazonLogin, url: str, proxy: str | None = None
+) -> RegistryLogin:
     """Raises `StepFailed` if the key is refused, without repeating it."""
     body = b"{}"
     headers = {
@@ -45,7 +47,7 @@ async def sign_in(session: aiohttp.ClientSession, login: AmazonLogin, url: str) 
         "x-amz-target": TARGET,
     }
     sent = {**headers, "authorization": authorization(login, "POST", url, headers, body, SERVICE)}
-    async with session.post(url, data=body, headers=sent, allow_redirects=False) as reply:
+    async with session.post(url, data=body, headers=sent, allow_redirects=False, proxy=proxy) as reply:
         answer = await _answer(reply)
         if reply.status != 200:
             said = str(answer.get("message") or answer.get("__type") or f"it answered {reply.status}")

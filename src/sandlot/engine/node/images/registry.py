@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import ipaddress
 import json
 import platform
 import re
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -28,6 +28,7 @@ from sandlot.engine.core.ports import Output
 from sandlot.engine.node.images import amazon, importing
 from sandlot.engine.node.images.layers import Layers
 from sandlot.engine.node.images.references import DEFAULT_REGISTRY, ImageReference
+from sandlot.engine.node.network.addresses import is_public
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
@@ -51,7 +52,7 @@ class _GlobalOnly(AbstractResolver):
     async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
         found = await self._resolver.resolve(host, port, family)
         if not {host, f"{host}:{port}"} & self._trusted:
-            found = [each for each in found if not _is_private(each["host"])]
+            found = [each for each in found if is_public(each["host"])]
         if not found:
             raise OSError("it is at a private address (SANDLOT_TRUSTED_REGISTRIES names those that may be used)")
         return found
@@ -60,20 +61,10 @@ class _GlobalOnly(AbstractResolver):
         await self._resolver.close()
 
 
-def _is_private(address: str) -> bool:
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    return (
-        ip.is_loopback
-        or ip.is_link_local
-        or ip.is_unspecified
-        or ip.is_multicast
-        or any(ip in net for net in _PRIVATE if net.version == ip.version)
-    )
-
-
-_PRIVATE = tuple(
-    map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
-)
+def proxy_for(url: str) -> str | None:
+    """The proxy that the environment names. aiohttp's own reading of it would send passwords from root's netrc, too."""
+    parts, proxies = urlsplit(url), getproxies_environment()
+    return None if proxy_bypass_environment(parts.netloc, proxies) else proxies.get(parts.scheme)
 
 
 @dataclass(slots=True)
@@ -106,7 +97,6 @@ class Registries:
             connector=aiohttp.TCPConnector(resolver=_GlobalOnly(self._trusted)),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, connect=15, sock_read=60),
-            trust_env=True,
         )
 
     async def close(self) -> None:
@@ -137,7 +127,8 @@ class Registries:
                 f"{reference.registry} is not one of Amazon's registries, so it is not told their password"
             )
         try:
-            return await amazon.sign_in(self._session, login, self._amazon or amazon.address(login))
+            url = self._amazon or amazon.address(login)
+            return await amazon.sign_in(self._session, login, url, proxy=proxy_for(url))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unavailable(f"Amazon's sign-in for registries cannot be reached ({_short(error)})") from error
 
@@ -145,8 +136,7 @@ class Registries:
         host = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry
         name = urlsplit(f"//{host}").hostname or ""
         with contextlib.suppress(ValueError):
-            address = ipaddress.ip_address(name)
-            if _is_private(str(address)) and host not in self._trusted:
+            if not is_public(name) and host not in self._trusted:
                 raise StepFailed(
                     f"the registry {registry} is at a private address; an operator can allow it with SANDLOT_TRUSTED_REGISTRIES"
                 )
@@ -234,7 +224,7 @@ class Registries:
                 **(headers or {}),
                 **({"Authorization": visit.authorization} if own and visit.authorization else {}),
             }
-            async with self._session.get(url, headers=sent, allow_redirects=False) as reply:
+            async with self._session.get(url, headers=sent, allow_redirects=False, proxy=proxy_for(url)) as reply:
                 if reply.status == 401 and own and await self._authorize(visit, repository, reply):
                     continue
                 if reply.status in (301, 302, 303, 307, 308):
@@ -251,7 +241,7 @@ class Registries:
         if parts.scheme not in ("https", "http") or (parts.scheme == "http" and urlsplit(url).scheme == "https"):
             raise StepFailed("the registry sent us to an address that is not safe")
         with contextlib.suppress(ValueError):
-            if _is_private(str(ipaddress.ip_address(parts.hostname or ""))) and parts.netloc not in self._trusted:
+            if not is_public(parts.hostname or "") and parts.netloc not in self._trusted:
                 raise StepFailed("the registry sent us to a private address")
         return target
 
@@ -274,7 +264,8 @@ class Registries:
         realm = self._elsewhere(visit.base, asked["realm"])
         assert self._session is not None
         headers = {"Authorization": basic} if basic else {}
-        async with self._session.get(f"{realm}?{urlencode(query)}", headers=headers, allow_redirects=False) as answer:
+        asking = f"{realm}?{urlencode(query)}"
+        async with self._session.get(asking, headers=headers, allow_redirects=False, proxy=proxy_for(asking)) as answer:
             if answer.status != 200:
                 raise StepFailed("the registry refuses these credentials, or the image does not exist")
             said = json.loads(await _bounded(answer, 1 << 20))

@@ -10,8 +10,9 @@ from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network, ip_address
 from pathlib import Path
 
-from sandlot.engine.core.network_policy import Rules, is_closed
+from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network import dnswire
+from sandlot.engine.node.network.addresses import is_public
 from sandlot.engine.node.network.dnswire import Malformed, Question
 
 RESOLV_CONF = Path("/etc/resolv.conf")
@@ -31,7 +32,7 @@ class Resolver:
 
     def reachable(self, address: IPv4Address) -> bool:
         """Whether the relays may connect to an address for a sandbox: not the host, not a slot, not a closed range."""
-        return not (address in self._pool or is_closed(address, self._opened) or is_of_this_host(address))
+        return address not in self._pool and is_public(address, self._opened)
 
     def servers(self, rules: Rules) -> tuple[str, ...]:
         if rules.dns_servers is None:
@@ -91,16 +92,6 @@ def read_resolv_conf(text: str) -> tuple[str, ...]:
                 continue
             servers.append(words[1])
     return tuple(servers[:3])
-
-
-def is_of_this_host(address: IPv4Address) -> bool:
-    """Whether an address is this host's own: the kernel then uses it as the source too. Nothing is sent."""
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect((str(address), 9))
-        except OSError:
-            return False
-        return bool(probe.getsockname()[0] == str(address))
 
 
 async def _exchange_udp(server: str, message: bytes, question: Question, id: int) -> bytes:

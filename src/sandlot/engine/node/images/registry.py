@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -63,8 +63,8 @@ class _GlobalOnly(AbstractResolver):
 
 def proxy_for(url: str) -> str | None:
     """The proxy that the environment names. aiohttp's own reading of it would send passwords from root's netrc, too."""
-    parts, proxies = urlsplit(url), getproxies_environment()
-    return None if proxy_bypass_environment(parts.netloc, proxies) else proxies.get(parts.scheme)
+    parts, proxies = urlsplit(url), getproxies()
+    return None if proxy_bypass(parts.netloc, proxies) else proxies.get(parts.scheme)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandlot.platform.core.errors import NotFound, SandboxGone, Unavailable
+from sandlot.platform.core.errors import NotFound, ProviderRefused, SandboxGone, Unavailable
 from sandlot.platform.core.model import (
     BoxProcess,
     FileChange,
@@ -41,6 +41,7 @@ class Made:
     processes: dict[int, ScriptedProcess] = field(default_factory=dict)
     watches: list[ScriptedWatch] = field(default_factory=list)
     last_pid: int = 0
+    leases: list[int] = field(default_factory=list)  # timeouts that were asked for since it was made
 
 
 class ScriptedProvider:
@@ -60,6 +61,7 @@ class ScriptedProvider:
 
     async def create(self, spec: SandboxSpec) -> str:
         self._answer()
+        _check_timeout(spec.timeout_s)
         for known in self.made.values():
             if known.spec.session == spec.session:
                 return known.sandbox.id
@@ -76,6 +78,7 @@ class ScriptedProvider:
 
     async def connect(self, sandbox_id: str, timeout_s: int) -> Box:
         made = self._find(sandbox_id)
+        self._lease(made, timeout_s)
         made.sandbox = replace(made.sandbox, is_paused=False)
         return ScriptedBox(made)
 
@@ -90,7 +93,7 @@ class ScriptedProvider:
             process.task.cancel()
 
     async def set_timeout(self, sandbox_id: str, timeout_s: int) -> None:
-        self._find(sandbox_id)
+        self._lease(self._find(sandbox_id), timeout_s)
 
     async def find(self, sandbox_id: str) -> ProviderSandbox | None:
         self._answer()
@@ -110,6 +113,10 @@ class ScriptedProvider:
         if sandbox_id not in self.made:
             raise SandboxGone("the scripted provider has no such sandbox")
         return self.made[sandbox_id]
+
+    def _lease(self, made: Made, timeout_s: int) -> None:
+        _check_timeout(timeout_s)
+        made.leases.append(timeout_s)
 
     def _answer(self) -> None:
         if self.is_down:
@@ -295,6 +302,12 @@ class ScriptedWatch:
     async def stop(self) -> None:
         self._made.watches.remove(self)
         self._stopped.set()
+
+
+def _check_timeout(timeout_s: int) -> None:
+    """As strict as real ones."""
+    if not isinstance(timeout_s, int) or not 0 < timeout_s <= 7 * 86400:
+        raise ProviderRefused(f"{timeout_s!r} is no timeout")
 
 
 def _running(made: Made, pid: int) -> ScriptedProcess:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from aiohttp import web
 from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import ADMIN, Served, scripted, until
@@ -129,13 +128,19 @@ async def _collect(stream: Any, last: str) -> list[int]:
     return ids
 
 
-async def test_who_is_far_behind_reads_from_the_table(quick: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    sandbox = await quick.client().create(user_id="ada")
+async def test_who_is_far_behind_reads_from_the_table(quick: Served) -> None:
+    admin = quick.client()
+    following = asyncio.create_task(_collect(admin.events(after=0), "deleted"))
+    sandbox = await admin.create(user_id="ada")
     for number in range(10):
         await sandbox.run(f"echo {number}")
+    await sandbox.delete()
+    async with asyncio.timeout(60):
+        live = await following
     await quick.restart()  # nothing is in memory now
-    ids = await read(quick.client(), 32, after=0)
-    assert ids == sorted(set(ids)) and len(ids) == 32
+    async with asyncio.timeout(60):
+        assert await _collect(quick.client().events(after=0), "deleted") == live
+    assert len(live) == len(set(live)) == 33
 
 
 # -- webhooks --------------------------------------------------------------------------------------------------------

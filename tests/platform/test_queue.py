@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,9 +14,10 @@ from tests.e2e.server import Server
 from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import Served, by_url, scripted, until
 
-from sandlot.client import Busy, Sandbox
+from sandlot.client import Busy, NotFound, Sandbox
+from sandlot.platform.core.errors import ProviderRefused
 from sandlot.platform.core.model import Session, SessionLimits, SessionStatus
-from sandlot.platform.sessions.queue import queue_order
+from sandlot.platform.sessions.queue import LEASE_MARGIN_S, lease_s, queue_order
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -59,6 +62,21 @@ def test_a_user_at_the_limit_holds_up_nobody_else() -> None:
     queued = [waiting("full", 1), waiting("other", 2)]
     active = [waiting("full", 0, SessionStatus.RUNNING)]
     assert order(queued, active, running=5, running_per_user=1) == [("sbx_2", 1, True), ("sbx_1", 2, False)]
+
+
+def test_arrival_is_when_it_was_asked_for_last() -> None:
+    resumed = replace(waiting("a", 1), queued_at=NOW + timedelta(seconds=9))
+    unknown = replace(waiting("b", 2), queued_at=None)
+    assert [name for name, *_ in order([resumed, waiting("c", 5), unknown], [])] == ["sbx_2", "sbx_5", "sbx_1"]
+    at_once = [replace(waiting(name, 1), id=name) for name in "cab"]
+    assert [name for name, *_ in order(at_once, [])] == ["a", "b", "c"]
+
+
+def test_a_providers_own_timeout_is_a_minute_later_than_ours() -> None:
+    running = waiting("a", 0, SessionStatus.RUNNING)
+    assert lease_s(running, NOW) == 60 + 60
+    assert lease_s(replace(running, expires_at=NOW + timedelta(seconds=10)), NOW) == 10 + 60
+    assert lease_s(replace(running, expires_at=NOW - timedelta(seconds=10)), NOW) == 60
 
 
 def test_the_reason_says_which_limit_it_is() -> None:
@@ -182,6 +200,87 @@ async def test_a_paused_sandbox_queues_for_its_resumption_too(narrow: Served, pr
     await running[0].delete()
     await until(lambda: is_running(sleeper), what="its resumption")
     assert (await sleeper.run("echo hi")).stdout == "hi\n"
+
+
+async def test_a_resumption_asks_the_provider_for_the_whole_time_again(
+    narrow: Served, provider: ScriptedProvider
+) -> None:
+    ada = await narrow.user("ada")
+    sandbox = await ada.create(timeout=500)
+    (made,) = provider.made.values()
+    await provider.pause(made.sandbox.id)
+    await narrow.restart()  # it looks at its providers
+
+    async def paused() -> bool:
+        return (await sandbox.status()).status == "paused"
+
+    await until(paused, what="the news that it is paused")
+    made.leases.clear()
+    again = await ada.connect(sandbox.id, wait=60)
+    assert again.info.status == "running" and not made.sandbox.is_paused
+    assert made.leases == [500 + LEASE_MARGIN_S]
+
+
+async def test_what_is_deleted_while_it_waits_for_its_resumption_is_ended_at_the_provider(
+    tmp_path: Path, provider: ScriptedProvider
+) -> None:
+    async with Served(tmp_path, scripted(running=1), {"scripted": provider}) as served:
+        sleeper = (await fill(served, "sleeper", 1))[0]
+        (made,) = provider.made.values()
+        await provider.pause(made.sandbox.id)
+        await served.restart()
+
+        async def paused() -> bool:
+            return (await sleeper.status()).status == "paused"
+
+        await until(paused, what="the news that it is paused")
+        await fill(served, "ada", 1)
+        again = await (await served.user("sleeper")).connect(sleeper.id, wait=0)
+        assert again.info.status == "queued"
+        await sleeper.delete()
+        await until(lambda: made.sandbox.id not in provider.made, what="its end")
+        assert len(await served.client().list()) == 1
+
+
+async def test_a_start_that_was_refused_can_be_deleted_though_the_provider_is_away(
+    narrow: Served, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(spec: object) -> str:
+        raise ProviderRefused("no such template")
+
+    monkeypatch.setattr(provider, "create", refuse)
+    sandbox = await (await narrow.user("ada")).create(wait=0)
+
+    async def failed() -> bool:
+        return (await sandbox.status()).status == "failed"
+
+    await until(failed, what="its failure")
+    provider.is_down = True
+    await sandbox.delete()
+    with pytest.raises(NotFound):
+        await sandbox.status()
+
+
+async def test_a_start_that_fails_as_nobody_expected_is_in_the_log_and_one_cut_short_is_not(
+    narrow: Served, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ada = await narrow.user("ada")
+    provider.go.clear()
+    await ada.create(wait=0)
+    await until(lambda: bool(provider.started), what="the call of the provider")
+    with caplog.at_level(logging.ERROR):
+        await narrow.stop()
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+        provider.go.set()
+        await narrow.start()
+
+        async def stumble(spec: object) -> str:
+            raise RuntimeError("nobody thought of this")
+
+        monkeypatch.setattr(provider, "create", stumble)
+        await (await narrow.user("bob")).create(wait=0)
+        await until(lambda: "failed unexpectedly" in caplog.text, what="the line in the log")
+    assert "nobody thought of this" in caplog.text
 
 
 async def test_too_many_sessions_of_one_user_are_refused(tmp_path: Path, provider: ScriptedProvider) -> None:

@@ -27,7 +27,7 @@ async def test_a_repository_and_its_pull_requests_on_the_command_line(engine: Se
         await well("push", "-q", "origin", "HEAD", at=clone)
         assert "fatal" in (await git("ls-remote", address.replace(engine.key, "wrong"))).output
 
-        assert [row["name"] for row in told(engine, "repo", "list")] == ["on-the-line"]
+        assert "on-the-line" in [row["name"] for row in told(engine, "repo", "list")]
         shown = told(engine, "repo", "show", "on-the-line")
         assert [each["name"] for each in shown["branches"]] == ["main", "topic"]
         async with engine_http(engine) as http:
@@ -45,7 +45,7 @@ async def test_a_repository_and_its_pull_requests_on_the_command_line(engine: Se
         assert wrong.returncode == 1 and "begins with https://" in wrong.stderr
     finally:
         engine.cli("repo", "remove", "on-the-line")
-    assert told(engine, "repo", "list") == []
+    assert "on-the-line" not in [row["name"] for row in told(engine, "repo", "list")]
 
 
 def engine_http(server: Server) -> httpx.AsyncClient:

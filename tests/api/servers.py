@@ -199,6 +199,7 @@ async def open_doors(
         nodes=control.nodes,
         wakes=control.suspension,
         observer=telemetry,
+        grants=deps.grants,
         domain=domain,
     )
     control.states.on_change(routes.changed)

@@ -28,6 +28,17 @@ async def test_the_queue_says_who_waits_and_why_and_to_users_only_their_own(tmp_
         assert (await bob.get("/console/api/queue")).json()["waiting"] == []
 
 
+async def test_a_provider_without_grants_gives_the_plain_address_of_a_port(tmp_path: Path) -> None:
+    async with (
+        Served(tmp_path, scripted(), {"scripted": ScriptedProvider()}) as served,
+        logged_in(served.url, await served.key("ada")) as ada,
+    ):
+        made = (await ada.post("/sandboxes/create", json={"wait": 30})).json()
+        answer = await ada.post(f"/console/api/sandboxes/{made['sandbox_id']}/ports/8000/grant")
+        assert answer.status_code == 200, answer.text
+        assert "8000" in answer.json()["url"] and not answer.json()["one_time"] and not answer.json()["expires_at"]
+
+
 async def test_settings_are_for_admins_and_hold_no_secrets(tmp_path: Path) -> None:
     hook = Webhook(name="chat", url="https://hooks.example/T0/very-secret", secret="also-secret")
     config = scripted(webhooks=[hook])

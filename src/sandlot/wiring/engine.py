@@ -16,6 +16,7 @@ from sandlot.engine.api.deps import Deps
 from sandlot.engine.control.access import Access
 from sandlot.engine.control.create import CreateOptions
 from sandlot.engine.control.plane import ControlPlane
+from sandlot.engine.control.port_grants import PortGrants
 from sandlot.engine.control.sandbox_request import SandboxLimits
 from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import Unauthorized
@@ -67,7 +68,7 @@ async def open_engine(
         builds = await stack.enter_async_context(open_builds(settings, database, built, control, stock))
         stack.push_async_callback(stock.close)
         history = UsageHistory(control.nodes, control.lookup)
-        numbers = telemetry.Telemetry()
+        numbers, grants = telemetry.Telemetry(), PortGrants()
         deps = Deps(
             control=control,
             access=access,
@@ -80,6 +81,7 @@ async def open_engine(
             max_body_bytes=settings.max_body_mb << 20,
             domain=_public_domain(settings),
             metrics=partial(_metrics, control, numbers),
+            grants=grants,
         )
         routes = Routes(control.lookup.find, control.lookup.running)
         gateway = Gateway(
@@ -88,6 +90,7 @@ async def open_engine(
             nodes=control.nodes,
             wakes=control.suspension,
             observer=numbers,
+            grants=grants,
             domain=settings.domain,
         )
         control.states.on_change(routes.changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request, Security
@@ -13,6 +13,7 @@ from sandlot.engine.builds import Builder
 from sandlot.engine.builds.cleanup import Cleanup
 from sandlot.engine.control.access import Access, Caller
 from sandlot.engine.control.plane import ControlPlane
+from sandlot.engine.control.port_grants import PortGrants
 from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import NotFound
 from sandlot.engine.core.ids import SANDBOX_ID, parse_sandbox_id
@@ -33,6 +34,7 @@ class Deps:
     metrics: Callable[[], Awaitable[bytes]]  # Prometheus text
     builder: Builder | None = None  # None: this server builds nothing
     cleanup: Cleanup | None = None
+    grants: PortGrants = field(default_factory=PortGrants)
 
 
 def given(request: Request) -> Deps:

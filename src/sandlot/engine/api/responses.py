@@ -95,6 +95,13 @@ class Listed(BaseModel):
         )
 
 
+class PortGrantOut(BaseModel):
+    parameter: str = Field(description="The name of the query parameter that the grant goes into.")
+    grant: str
+    expiresAt: datetime
+    needed: bool = Field(description="False: the port is open to everybody, with and without a grant.")
+
+
 class NetworkOut(BaseModel):
     allowPublicTraffic: bool
     allowOut: list[str] | None = None

@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl, unquote
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Body, Header, Path, Query, Response
 
 from sandlot.engine.api.deps import Asking, Given, SandboxId
 from sandlot.engine.api.errors import problems
 from sandlot.engine.api.requests import Create, LegacyCreate, NetworkUpdate, Refresh, Timeout
-from sandlot.engine.api.responses import Detail, Listed, SandboxOut, shown
+from sandlot.engine.api.responses import Detail, Listed, PortGrantOut, SandboxOut, shown
+from sandlot.engine.control.port_grants import PARAMETER
 from sandlot.engine.core.errors import InvalidRequest
-from sandlot.engine.core.model import State
+from sandlot.engine.core.model import ENVD_PORT, State
 
 router = APIRouter(tags=["sandboxes"])
 
@@ -157,3 +158,14 @@ async def refresh(
 async def set_network(sandbox_id: SandboxId, body: NetworkUpdate, deps: Given, caller: Asking) -> None:
     """Replace what the sandbox may reach, at once."""
     await deps.control.changes.set_network(caller.team.id, sandbox_id, body.policy())
+
+
+@router.post("/sandboxes/{sandboxID}/ports/{port}/grants", status_code=201, responses=problems(404))
+async def grant(
+    sandbox_id: SandboxId, port: Annotated[int, Path(ge=1, le=65535)], deps: Given, caller: Asking
+) -> PortGrantOut:
+    """Let one browser into a protected port: the grant goes into the port's address, once, within a minute. Sandlot's own."""
+    sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id)
+    made = deps.grants.issue(sandbox, port)
+    is_needed = port != ENVD_PORT and not sandbox.network.allow_public_traffic
+    return PortGrantOut(parameter=PARAMETER, grant=made.token, expiresAt=made.ends_at, needed=is_needed)

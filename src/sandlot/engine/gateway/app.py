@@ -9,12 +9,14 @@ from typing import Protocol
 from urllib.parse import parse_qsl
 
 from sandlot.engine.control.nodes import Nodes
+from sandlot.engine.control.port_grants import PortGrants
 from sandlot.engine.control.sandbox_states import WAKEABLE
 from sandlot.engine.core.errors import Draining, EngineError, ForwardFailed, InvalidRequest, NotFound
 from sandlot.engine.core.http_headers import ACCESS_TOKEN, TRAFFIC_TOKEN, RawHeaders, connection_tokens, header
 from sandlot.engine.core.model import ENVD_PORT, ProxyTarget, Sandbox, State
 from sandlot.engine.core.ports.node import Message, Receive, Scope, Send
 from sandlot.engine.gateway import replies
+from sandlot.engine.gateway.browser_entry import BrowserEntry, send_redirect, without_cookie
 from sandlot.engine.gateway.replies import Reply, send_reply
 from sandlot.engine.gateway.routes import (
     ENVD_PATHS,
@@ -53,10 +55,19 @@ class Gateway:
     """An ASGI application around the API's: a request that names a sandbox goes there, every other one to the API."""
 
     def __init__(
-        self, api: App, *, routes: Routes, nodes: Nodes, wakes: Wakes, observer: Observer, domain: str | None = None
+        self,
+        api: App,
+        *,
+        routes: Routes,
+        nodes: Nodes,
+        wakes: Wakes,
+        observer: Observer,
+        grants: PortGrants,
+        domain: str | None = None,
     ) -> None:
         self._api, self._routes, self._nodes = api, routes, nodes
         self._wakes, self._observer, self._domain = wakes, observer, domain
+        self._browsers = BrowserEntry(grants)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -75,11 +86,14 @@ class Gateway:
         if sandbox is None:
             await self._refuse(replies.not_found(target.sandbox_id), scope, receive, send)
             return
-        refusal = _refusal(sandbox, target, scope)
+        if (elsewhere := self._browsers.redirect(sandbox, target, scope)) is not None:
+            await send_redirect(elsewhere, send)
+            return
+        refusal = self._refusal(sandbox, target, scope)
         if refusal is not None:
             await self._refuse(refusal, scope, receive, send)
             return
-        await self._enter(sandbox, target, scope, receive, send)
+        await self._enter(sandbox, target, without_cookie(scope) if target.is_host else scope, receive, send)
 
     async def _enter(self, sandbox: Sandbox, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward; wait first for a sandbox that is just being paused or saved, and wake one that may be woken."""
@@ -174,6 +188,23 @@ class Gateway:
             )
         return Target(ENVD_PORT, sandbox.id)
 
+    def _refusal(self, sandbox: Sandbox, target: Target, scope: Scope) -> Reply | None:
+        """Why this request may not enter this sandbox, if it may not."""
+        if sandbox.state is not State.RUNNING and sandbox.state not in WAKEABLE:
+            return replies.not_found(sandbox.id)
+        raw: RawHeaders = scope["headers"]
+        path = _path(scope)
+        if not path.startswith("/"):
+            return Reply(400, "The request's path must begin with a slash")
+        if is_internal(target.port, path):
+            return replies.internal_route(path)
+        private = target.port != ENVD_PORT and not sandbox.network.allow_public_traffic
+        if private and not self._browsers.admits(sandbox, target, scope):
+            refusal = _check_token(sandbox, header(raw, TRAFFIC_TOKEN))
+            if refusal is not None:
+                return refusal
+        return _check_upgrade(raw)
+
     async def _refuse(self, reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
         self._observer.refused(reply.status)
         if scope["type"] == "websocket":
@@ -199,20 +230,6 @@ async def _nothing() -> Message:
 
 def _path(scope: Scope) -> str:
     return str(scope["raw_path"].decode("latin-1"))
-
-
-def _refusal(sandbox: Sandbox, target: Target, scope: Scope) -> Reply | None:
-    """Why this request may not enter this sandbox, if it may not."""
-    if sandbox.state is not State.RUNNING and sandbox.state not in WAKEABLE:
-        return replies.not_found(sandbox.id)
-    raw: RawHeaders = scope["headers"]
-    path = _path(scope)
-    if not path.startswith("/"):
-        return Reply(400, "The request's path must begin with a slash")
-    if is_internal(target.port, path):
-        return replies.internal_route(path)
-    private = target.port != ENVD_PORT and not sandbox.network.allow_public_traffic
-    return (_check_token(sandbox, header(raw, TRAFFIC_TOKEN)) if private else None) or _check_upgrade(raw)
 
 
 def _check_token(sandbox: Sandbox, given: bytes | None) -> Reply | None:

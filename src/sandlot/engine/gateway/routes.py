@@ -10,7 +10,7 @@ import posixpath
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -38,6 +38,7 @@ MOST_CANDIDATES = 2_000
 class Target:
     port: int
     sandbox_id: str
+    is_host: bool = field(default=False, compare=False)  # named by the Host: a cookie there belongs to it alone
 
 
 def parse_target(host: str, headers: Mapping[str, str], domain: str | None) -> Target | None:
@@ -50,7 +51,8 @@ def parse_target(host: str, headers: Mapping[str, str], domain: str | None) -> T
     sandbox_id, port = headers.get(ID_HEADER, ""), headers.get(PORT_HEADER, "")
     if (sandbox_id or port) and _routes_by_header(name):
         return _from_headers(sandbox_id, port)
-    return _from_host(name, hostname(domain) if domain else None)
+    found = _from_host(name, hostname(domain) if domain else None)
+    return replace(found, is_host=True) if found is not None else None
 
 
 def _routes_by_header(name: str) -> bool:

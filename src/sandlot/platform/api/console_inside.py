@@ -9,12 +9,19 @@ from typing import Annotated, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as PathParameter
 from pydantic import Field
 from starlette.websockets import WebSocket
 
 from sandlot.platform.api import websockets
 from sandlot.platform.api.console import API
-from sandlot.platform.api.console_responses import ConsoleEntry, ConsoleEntryList, ConsolePort, ConsolePortList
+from sandlot.platform.api.console_responses import (
+    ConsoleEntry,
+    ConsoleEntryList,
+    ConsolePort,
+    ConsolePortGrant,
+    ConsolePortList,
+)
 from sandlot.platform.api.deps import CALLER, Deps, Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.requests import Body, Path
@@ -109,6 +116,15 @@ async def ports(sandbox_id: str, deps: Given, caller: Reader) -> ConsolePortList
     async with deps.console.sandboxes.using(caller, sandbox_id) as box:
         found = await listening_ports(box)
         return ConsolePortList(ports=[ConsolePort(port=port, url=box.url(port)) for port in found])
+
+
+@router.post("/ports/{port}/grant")
+async def grant_port(
+    sandbox_id: str, port: Annotated[int, PathParameter(ge=1, le=65535)], deps: Given, caller: Writer
+) -> ConsolePortGrant:
+    """Where a browser gets into a port. A protected port's address works once, soon, and leaves a cookie for that port alone."""
+    found = await deps.console.sandboxes.port_address(caller, sandbox_id, port)
+    return ConsolePortGrant(url=found.url, one_time=found.ends_at is not None, expires_at=found.ends_at)
 
 
 @router.websocket("/terminal")

@@ -233,3 +233,11 @@ class ConsolePort(BaseModel):
 
 class ConsolePortList(BaseModel):
     ports: list[ConsolePort]
+
+
+class ConsolePortGrant(BaseModel):
+    url: str
+    one_time: bool = Field(
+        description="False: the port is open to everybody, or its provider lets nobody in but by a header."
+    )
+    expires_at: datetime | None

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from sandlot.platform.core.console import Forking, Inspectable, Inspection, SeenSandbox
+from sandlot.platform.core.console import Forking, GrantedAddress, Granting, Inspectable, Inspection, SeenSandbox
 from sandlot.platform.core.errors import Conflict, InvalidRequest, NotFound, SandboxGone
 from sandlot.platform.core.model import LIVE, Caller, Session, SessionStatus
 from sandlot.platform.core.ports import Box, Provider
@@ -127,6 +127,15 @@ class ConsoleSandboxes:
         async with self._providers.calling(provider) as calling:
             box = await self._awake(calling, provider_id)
         yield box
+
+    async def port_address(self, caller: Caller, sandbox_id: str, port: int) -> GrantedAddress:
+        """Where a browser gets into this port, if need be by a grant that works once. The sandbox must be running."""
+        _, provider, provider_id = await self._resolve(caller, sandbox_id)
+        async with self.using(caller, sandbox_id) as box:
+            plain = box.url(port)
+        async with self._providers.calling(provider) as calling:
+            granted = await calling.grant(provider_id, port) if isinstance(calling, Granting) else None
+        return granted or GrantedAddress(url=plain)
 
     async def _awake(self, provider: Provider, provider_id: str) -> Box:
         found = await provider.find(provider_id)

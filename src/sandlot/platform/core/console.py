@@ -155,9 +155,17 @@ class Forking(Protocol):
         """The id of the new one. Raises `SandboxGone`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedAddress:
+    """Where a browser gets into a port."""
+
+    url: str
+    ends_at: datetime | None = None  # None: it works for as long as the port is open to everybody
+
+
 @runtime_checkable
 class Granting(Protocol):
     """A provider that lets a browser into a protected port by an address that works once."""
 
-    async def grant(self, sandbox_id: str, port: int) -> str | None:
-        """The address; None if this provider has no such thing."""
+    async def grant(self, sandbox_id: str, port: int) -> GrantedAddress | None:
+        """None if this provider has no such thing. Raises `SandboxGone`."""

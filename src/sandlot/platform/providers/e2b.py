@@ -9,6 +9,7 @@ from typing import Any
 
 from e2b import AsyncSandbox, SandboxQuery, SandboxState
 
+from sandlot.platform.core.console import GrantedAddress
 from sandlot.platform.core.errors import SandboxGone
 from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
 from sandlot.platform.core.ports import Box
@@ -138,6 +139,16 @@ class E2BProvider:
             if isinstance(made, Exception):
                 raise made
         return made.sandbox_id
+
+    async def grant(self, sandbox_id: str, port: int) -> GrantedAddress | None:
+        """By a route that E2B does not have: our engine's."""
+        address, found = await self._address(), await self.inspection.grant(sandbox_id, port)
+        if found is None:
+            return None
+        host = f"{address.public_scheme}://{port}-{sandbox_id}.{address.domain}/"
+        if not found.is_needed:
+            return GrantedAddress(url=host)
+        return GrantedAddress(url=f"{host}?{found.parameter}={found.token}", ends_at=found.ends_at)
 
     def _keep(self, sandbox: AsyncSandbox, address: Address) -> E2BBox:
         if len(self._boxes) >= MAX_BOXES:

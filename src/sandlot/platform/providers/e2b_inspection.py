@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -14,15 +16,24 @@ from e2b.api.client_async import get_api_client
 from e2b.connection_config import ConnectionConfig
 
 from sandlot.platform.core.console import SeenBuild, SeenLog, SeenSandbox, SeenTemplate, UsagePoint
-from sandlot.platform.core.errors import NotFound, SandboxGone, Unavailable
+from sandlot.platform.core.errors import NotFound, ProviderRefused, SandboxGone, Unavailable
 from sandlot.platform.providers.e2b_errors import translated
 
 MAX_PAGES = 100
 MAX_TEXT = 64 << 10
 MAX_FIELDS = 32
+_GRANT = re.compile(r"[A-Za-z0-9_-]{1,256}")
 EPOCH = datetime.fromtimestamp(0, UTC)
 Record = Mapping[str, Any]
 Params = Callable[[], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGrant:
+    token: str
+    parameter: str
+    ends_at: datetime | None
+    is_needed: bool
 
 
 class E2BInspection:
@@ -69,8 +80,17 @@ class E2BInspection:
             raise NotFound(f"build {build_id[:80]!r} was not found") from None
         return [_log(record) for record in _records(_record(found).get("logs"))]
 
-    async def post(self, doing: str, path: str, body: Record) -> Any:
-        return (await self._ask("post", doing, path, json=dict(body)))[0]
+    async def grant(self, sandbox_id: str, port: int) -> SeenGrant | None:
+        """None: this provider has no grants, or not this sandbox."""
+        path = f"/sandboxes/{_segment(sandbox_id)}/ports/{port}/grants"
+        try:
+            found = _record((await self._ask("post", "let a browser into a port", path, json={}))[0])
+        except (SandboxGone, ProviderRefused):
+            return None
+        token, parameter, ends_at = _text(found.get("grant")), _text(found.get("parameter")), found.get("expiresAt")
+        if not token or not parameter or not _GRANT.fullmatch(token + parameter):
+            return None
+        return SeenGrant(token, parameter, _time(ends_at), is_needed=found.get("needed") is not False)
 
     async def _pages(self, doing: str, path: str) -> list[Record]:
         records: list[Record] = []

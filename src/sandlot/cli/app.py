@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from sandlot import __version__
-from sandlot.cli import console, doctor, keys, measuring, platform, repositories, sandboxes, server, suite, templates
+from sandlot.cli import (
+    console,
+    doctor,
+    keys,
+    measuring,
+    platform,
+    repositories,
+    sandboxes,
+    server,
+    suite,
+    tasks,
+    templates,
+)
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
 from sandlot.cli.reference import reference
@@ -55,6 +67,7 @@ app.command(rich_help_panel="Sandboxes")(sandboxes.run)
 app.add_typer(sandboxes.app, name="sandbox", rich_help_panel="Sandboxes")
 app.add_typer(templates.app, name="template", rich_help_panel="Sandboxes")
 app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
+app.add_typer(tasks.app, name="task", rich_help_panel="Platform")
 app.add_typer(repositories.repositories, name="repo", rich_help_panel="Platform")
 app.add_typer(repositories.pulls, name="pr", rich_help_panel="Platform")
 app.add_typer(platform.app, name="platform", rich_help_panel="Platform")

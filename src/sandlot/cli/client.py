@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -9,8 +10,9 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sandlot.cli.output import Failure
 from sandlot.program import SANDLOT
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
     from sandlot.settings import Settings
 
 SYSTEM_CAS = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
+
+
+class Refused(Failure):
+    """The server said no. `code` is the HTTP status."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def running(settings: Settings) -> instance.Facts:
@@ -141,9 +151,24 @@ def get(settings: Settings, path: str) -> Any:
     return _ask(settings, path)[0]
 
 
-def send(settings: Settings, method: str, path: str, body: Any = None) -> Any:
-    """Change something through the API. Raises `Failure` with the server's own words."""
-    return _ask(settings, path, method=method, body=body)[0]
+def send(settings: Settings, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+    """Change something through the API. Raises `Refused` with the server's own words."""
+    return _ask(settings, path, method=method, body=body, headers=headers or {})[0]
+
+
+@contextlib.contextmanager
+def opened(
+    settings: Settings, path: str, *, timeout_s: float, headers: Mapping[str, str] | None = None
+) -> Iterator[IO[bytes]]:
+    """An answer to be read as it comes. Raises `Refused`, and `OSError` if the server is not there or falls silent."""
+    facts = running(settings)
+    request = urllib.request.Request(facts.url + path, headers={"X-API-KEY": api_key(settings), **(headers or {})})
+    try:
+        answer = _opener(facts).open(request, timeout=timeout_s)
+    except urllib.error.HTTPError as error:
+        raise Refused(_message(error), error.code) from error
+    with answer:
+        yield answer
 
 
 def sandboxes(settings: Settings) -> list[dict[str, Any]]:
@@ -172,17 +197,19 @@ def template_name(row: dict[str, Any]) -> str:
     return str(next(iter(row.get("names") or row.get("aliases") or []), row["templateID"]))
 
 
-def _ask(settings: Settings, path: str, *, method: str = "GET", body: Any = None) -> tuple[Any, str | None]:
+def _ask(
+    settings: Settings, path: str, *, method: str = "GET", body: Any = None, headers: Mapping[str, str] = {}
+) -> tuple[Any, str | None]:
     facts = running(settings)
-    headers = {"X-API-KEY": api_key(settings), "Content-Type": "application/json"}
+    given = {"X-API-KEY": api_key(settings), "Content-Type": "application/json", **headers}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(facts.url + path, headers=headers, data=data, method=method)
+    request = urllib.request.Request(facts.url + path, headers=given, data=data, method=method)
     try:
         with _opener(facts).open(request, timeout=60) as answer:
             content = answer.read()
             return json.loads(content) if content else None, answer.headers.get("x-next-token") or None
     except urllib.error.HTTPError as error:
-        raise Failure(_message(error)) from error
+        raise Refused(_message(error), error.code) from error
     except (OSError, urllib.error.URLError) as error:
         raise Failure(f"the server at {facts.url} does not answer ({error}). `{SANDLOT} status` looks at it") from error
 

@@ -25,7 +25,7 @@ def is_fancy(stream: Any = None) -> bool:
 
 
 def paint(text: str, style: str, stream: Any = None) -> str:
-    codes = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+    codes = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
     return f"\x1b[{codes[style]}m{text}\x1b[0m" if is_fancy(stream) else text
 
 
@@ -71,6 +71,10 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
+def print_json_line(value: Any) -> None:
+    print(json.dumps(value, default=str, ensure_ascii=False), flush=True)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
     """Aligned columns; the same words in both forms, so that scripts which read the plain one are not surprised."""
     if not rows:
@@ -104,6 +108,11 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     raise AssertionError("unreachable")
+
+
+def plain(text: str) -> str:
+    """Text of others, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter in "\t\n" else "\ufffd" for letter in text)
 
 
 def _cell(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sandlot.cli import client, output
+from sandlot.cli import client, diffs, output
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
 from sandlot.program import SANDLOT
@@ -128,10 +128,10 @@ def show_pull(*, name: Name, number: Number, as_json: Json = False) -> None:
     fields = ("number", "title", "state", "draft", "head", "base", "author", "mergeable", "url", "created_at")
     output.print_record({**{field: record[field] for field in fields}, "checks": checks})
     if record["body"]:
-        print(f"\n{_plain(record['body'])}")
+        print(f"\n{output.plain(record['body'])}")
     for each in record["comments"]:
         where = f" {each['path']}:{each['line']}" if each["path"] else ""
-        print(f"\n{_plain(each['author'])}{_plain(where)}: {_plain(each['body'])}")
+        print(f"\n{output.plain(each['author'])}{output.plain(where)}: {output.plain(each['body'])}")
 
 
 @pulls.command()
@@ -142,10 +142,7 @@ def diff(*, name: Name, number: Number, as_json: Json = False) -> None:
     if as_json:
         output.print_json(record)
         return
-    for file in record["files"]:
-        print(_plain(file["patch"] or f"{file['status']} {file['path']} (not shown)\n"), end="")
-    if record["truncated"]:
-        output.warn("there is more than is shown here")
+    diffs.print_diff(record)
 
 
 @pulls.command()
@@ -203,8 +200,3 @@ def _shown(record: dict[str, Any], as_json: bool) -> None:
         output.print_json(record)
     else:
         output.print_record(record)
-
-
-def _plain(text: str) -> str:
-    """Text of others, without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() or letter in "\t\n" else "�" for letter in text)

@@ -43,8 +43,10 @@ class NetworkBody(BaseModel):
 class CreateTask(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    repository: Annotated[str, Field(min_length=1, max_length=200)]
-    prompt: TaskText
+    repository: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="May be left out if `issue` is of a repository that is known here."
+    )
+    prompt: TaskText | None = Field(None, description="If left out, the title and the text of `issue` are taken.")
     user_id: Identifier | None = Field(None, description="With an admin key: whose task it is.")
     title: ShortText | None = None
     base: Branch | None = Field(None, description="The branch to begin at. Default: the repository's own.")
@@ -64,7 +66,9 @@ class CreateTask(BaseModel):
     blocked_by: list[TaskId] = Field(default_factory=list, max_length=50)
     attempts: int = Field(1, ge=1, le=8, description="How many sandboxes try it side by side.")
     agents: list[Identifier] = Field(default_factory=list, max_length=8)
-    issue: Annotated[str, Field(max_length=500, pattern=r"^https?://")] | None = None
+    issue: Annotated[str, Field(max_length=500, pattern=r"^https?://")] | None = Field(
+        None, description="The address of an issue that the pull request refers to."
+    )
     draft_on_failure: bool = False
     start: bool = True
     artifacts: list[ShortText] = Field(default_factory=list, max_length=50)

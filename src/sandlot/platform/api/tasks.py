@@ -27,6 +27,7 @@ from sandlot.platform.core.errors import InvalidRequest, NotFound
 from sandlot.platform.core.model import Caller
 from sandlot.platform.core.task_ports import TaskQuery
 from sandlot.platform.core.tasks import EntryKind, Task, TaskStatus
+from sandlot.platform.forges.issues import read_issue
 from sandlot.platform.tasks.service import TaskRequest
 from sandlot.platform.tasks.views import attempt_json, entry_json, step_json, task_json
 
@@ -43,8 +44,8 @@ async def create(
     caller: Writer,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
 ) -> dict[str, Any]:
-    """Describe work on a repository. It is queued at once, unless `start` is false or another task blocks it."""
-    plain: dict[str, Any] = {name: getattr(body, name) for name in _PLAIN}
+    """Describe work on a repository, or name an issue. It is queued at once, unless `start` is false or another task blocks it."""
+    plain: dict[str, Any] = {name: getattr(body, name) for name in _PLAIN} | await _asked(deps, caller, body)
     listed: dict[str, Any] = {name: tuple(getattr(body, name)) for name in _LISTED}
     request = TaskRequest(
         **plain,
@@ -56,8 +57,19 @@ async def create(
     return task_json(await deps.tasks.create(caller, request))
 
 
+async def _asked(deps: Deps, caller: Caller, body: CreateTask) -> dict[str, str | None]:
+    """What is to be done, and where: said, or read from an issue."""
+    if body.repository is not None and body.prompt is not None:
+        return {"repository": body.repository, "prompt": body.prompt, "title": body.title}
+    if body.issue is None:
+        raise InvalidRequest("a task needs a repository and a prompt, or an issue that has them")
+    found = await read_issue(deps.repositories, caller, body.issue, body.repository)
+    title = body.title or (found.title if body.prompt is None else None)
+    return {"repository": found.repository, "prompt": body.prompt or found.prompt, "title": title}
+
+
 _PLAIN = (
-    "repository", "prompt", "user_id", "title", "base", "agent", "model", "template", "provider", "command", "parent",
+    "user_id", "base", "agent", "model", "template", "provider", "command", "parent",
     "attempts", "issue", "draft_on_failure", "start",
 )  # fmt: skip
 _LISTED = ("checks", "secrets", "labels", "blocked_by", "agents", "artifacts", "reviewers")

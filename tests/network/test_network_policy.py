@@ -199,7 +199,7 @@ def test_a_query_is_read_as_it_was_made_and_so_are_its_answers(name: str, id: in
 )
 def test_any_first_bytes_are_a_greeting_or_need_more_or_are_unreadable(start: bytes, data: bytes) -> None:
     try:
-        greeted = greeting.read(start + data)
+        greeted = greeting.GreetingReader().feed(start + data)
     except greeting.Unreadable:
         return
     assert greeted is None or greeted.name

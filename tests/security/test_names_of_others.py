@@ -16,7 +16,7 @@ SECOND = b"GET /two HTTP/1.1\r\nHost: hidden.example.com\r\n\r\n"
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_request_for_another_protocol_opens_the_connection_to_no_second_request(protocol: str, method: str) -> None:
     head = f"{method} / HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: {protocol}\r\nConnection: Upgrade\r\n\r\n"
-    greeted = greeting.read(head.encode() + SECOND)
+    greeted = greeting.GreetingReader().feed(head.encode() + SECOND)
     assert greeted is not None and greeted.name == "www.example.com"
     if greeted.switches:
         assert greeted.held == SECOND and SECOND not in greeted.forward

@@ -7,9 +7,9 @@ import socket
 
 from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network import dnswire
+from sandlot.engine.node.network.accepting import Acceptor, Budget
 from sandlot.engine.node.network.dnswire import Malformed
 from sandlot.engine.node.network.resolver import Resolver
-from sandlot.engine.node.network.sockets import Acceptor, Budget
 
 MAX_AT_ONCE = 64  # queries of one sandbox that wait for an answer; more are dropped, and clients ask again
 _MAX_CONNECTIONS = 16
@@ -20,18 +20,14 @@ _IDLE_S = 10
 class NameRelay:
     def __init__(self, udp: socket.socket, tcp: socket.socket, resolver: Resolver, budget: Budget) -> None:
         self.rules = Rules()
-        self._udp, self._resolver, self._budget = udp, resolver, budget
+        self._udp, self._resolver, self._share = udp, resolver, budget.share(MAX_AT_ONCE)
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._loop.add_reader(udp, self._read)
-        self._acceptor = Acceptor(tcp, self._serve, _MAX_CONNECTIONS, budget)
+        self._acceptor = Acceptor(tcp, self._serve, budget.share(_MAX_CONNECTIONS))
 
     async def close(self) -> None:
         self._loop.remove_reader(self._udp)
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._share.close()
         await self._acceptor.close()
 
     def _read(self) -> None:
@@ -40,14 +36,8 @@ class NameRelay:
                 message, sender = self._udp.recvfrom(dnswire.MAX_QUERY + 1)
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
-            if len(self._tasks) < MAX_AT_ONCE and self._budget.take():
-                task = self._loop.create_task(self._answer_datagram(message, sender))
-                self._tasks.add(task)
-                task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._budget.give()
+            if self._share.has_room():
+                self._share.run(self._answer_datagram(message, sender))
 
     async def _answer_datagram(self, message: bytes, sender: tuple[str, int]) -> None:
         answer = await self._answer(message, tcp=False)

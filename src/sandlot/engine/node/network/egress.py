@@ -12,9 +12,9 @@ from ipaddress import IPv4Address
 
 from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network import greeting
-from sandlot.engine.node.network.greeting import Greeting
+from sandlot.engine.node.network.accepting import Acceptor, Budget
+from sandlot.engine.node.network.greeting import Greeting, GreetingReader
 from sandlot.engine.node.network.resolver import Resolver
-from sandlot.engine.node.network.sockets import Acceptor, Budget
 
 MAX_CONNECTIONS = 128  # of one sandbox at once
 _SO_ORIGINAL_DST = 80
@@ -36,7 +36,7 @@ class EgressRelay:
         self._rules = Rules()
         self._resolver = resolver
         self._passages: set[_Passage] = set()
-        self._acceptor = Acceptor(listener, self._serve, MAX_CONNECTIONS, budget)
+        self._acceptor = Acceptor(listener, self._serve, budget.share(MAX_CONNECTIONS))
 
     def enforce(self, rules: Rules) -> None:
         """Decide by these rules from now on, and end what they do not allow."""
@@ -99,15 +99,12 @@ def _original_port(connection: socket.socket) -> int:
     return port
 
 
-async def _read_greeting(reader: StreamReader) -> Greeting:
-    data = b""
-    while True:
-        part = await reader.read(greeting.MAX_BYTES - len(data))
-        if not part:
-            raise EOFError("closed before saying a name")
-        data += part
-        if (greeted := greeting.read(data)) is not None:
+async def _read_greeting(stream: StreamReader) -> Greeting:
+    reader = GreetingReader()
+    while part := await stream.read(reader.room):
+        if (greeted := reader.feed(part)) is not None:
             return greeted
+    raise EOFError("closed before saying a name")
 
 
 async def _switch(far: StreamReader, writer: StreamWriter) -> bool:

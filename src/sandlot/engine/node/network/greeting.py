@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 MAX_BYTES = 32768
+MAX_RECORDS = 64  # of TLS, that a hello may be spread over; clients use one or two
+_END = b"\r\n\r\n"
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
 _BODY = frozenset({b"content-length", b"transfer-encoding"})
 _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
@@ -24,33 +26,58 @@ class Greeting:
     held: bytes = b""  # what came behind such a request
 
 
-def read(data: bytes) -> Greeting | None:
-    """Whom the connection is for; None if more bytes are needed. Raises `Unreadable`."""
-    greeting = None
-    if data:
-        greeting = _read_tls(data) if data[0] == _HANDSHAKE else _read_http(data)
-    if greeting is None and len(data) >= MAX_BYTES:
-        raise Unreadable("no name in the first bytes")
-    return greeting
+class GreetingReader:
+    """Reads a greeting as it comes in: each byte is looked at once, however small the parts are."""
 
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._hello = bytearray()  # what the records of a TLS handshake carry
+        self._position = 0  # up to here the bytes are done with
+        self._records = 0
 
-def _read_tls(data: bytes) -> Greeting | None:
-    hello = bytearray()
-    position = 0
-    while True:  # a hello may be spread over several records
-        if len(data) < position + 5:
+    @property
+    def room(self) -> int:
+        """How many more bytes a greeting may have."""
+        return MAX_BYTES - len(self._data)
+
+    def feed(self, part: bytes) -> Greeting | None:
+        """Whom the connection is for; None if more bytes are needed. Raises `Unreadable`."""
+        self._data += part
+        greeting = None
+        if self._data:
+            greeting = self._read_tls() if self._data[0] == _HANDSHAKE else self._read_http()
+        if greeting is None and self.room <= 0:
+            raise Unreadable("no name in the first bytes")
+        return greeting
+
+    def _read_tls(self) -> Greeting | None:
+        data = self._data
+        while len(data) >= self._position + 5:  # a hello may be spread over several records
+            start = self._position + 5
+            length = int.from_bytes(data[start - 2 : start])
+            if data[self._position] != _HANDSHAKE or not 0 < length <= 1 << 14:
+                raise Unreadable("not a TLS handshake")
+            if len(data) < start + length:
+                return None
+            self._hello += data[start : start + length]
+            self._position = start + length
+            self._records += 1
+            if self._hello[0] != _CLIENT_HELLO or self._records > MAX_RECORDS:
+                raise Unreadable("not a ClientHello")
+            end = 4 + int.from_bytes(self._hello[1:4])
+            if len(self._hello) >= 4 and len(self._hello) >= end:
+                return Greeting(_server_name(bytes(self._hello[4:end])), bytes(data))
+        return None
+
+    def _read_http(self) -> Greeting | None:
+        data = self._data
+        end = data.find(_END, max(self._position - 3, 0))
+        self._position = len(data)
+        if end < 0:
+            if len(data) > 8 and b" " not in data[:32]:
+                raise Unreadable("not an HTTP request")
             return None
-        length = int.from_bytes(data[position + 3 : position + 5])
-        if data[position] != _HANDSHAKE or not 0 < length <= 1 << 14:
-            raise Unreadable("not a TLS handshake")
-        if len(data) < position + 5 + length:
-            return None
-        hello += data[position + 5 : position + 5 + length]
-        position += 5 + length
-        if hello[0] != _CLIENT_HELLO:
-            raise Unreadable("not a ClientHello")
-        if len(hello) >= 4 and len(hello) >= 4 + int.from_bytes(hello[1:4]):
-            return Greeting(_server_name(bytes(hello[4 : 4 + int.from_bytes(hello[1:4])])), data)
+        return _read_request(bytes(data[:end]), bytes(data[end + 4 :]))
 
 
 def _server_name(hello: bytes) -> str:
@@ -69,12 +96,7 @@ def _server_name(hello: bytes) -> str:
     raise Unreadable("a ClientHello without a server name")
 
 
-def _read_http(data: bytes) -> Greeting | None:
-    head, end, rest = data.partition(b"\r\n\r\n")
-    if not end:
-        if len(data) > 8 and b" " not in data[:32]:
-            raise Unreadable("not an HTTP request")
-        return None
+def _read_request(head: bytes, rest: bytes) -> Greeting:
     request, *headers = head.split(b"\r\n")
     asked = re.fullmatch(rb"([A-Z]{1,32}) (\S+) HTTP/1\.[01]", request)
     if not asked or asked[1] == b"CONNECT":
@@ -91,8 +113,8 @@ def _read_http(data: bytes) -> Greeting | None:
         raise Unreadable("a request target that is not its Host")
     said = {key.lower(): value.strip() for key, _, value in (line.partition(b":") for line in headers)}
     if asked[1] == b"GET" and said.get(b"upgrade", b"").lower() == b"websocket" and not _BODY & said.keys():
-        return Greeting(name, head + end, switches=True, held=rest)
-    return Greeting(name, _once(head) + end + rest)
+        return Greeting(name, head + _END, switches=True, held=rest)
+    return Greeting(name, _once(head) + _END + rest)
 
 
 def has_switched(head: bytes) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sandlot.engine.core.network_policy import Rules
+from sandlot.engine.node.network.accepting import Budget
 from sandlot.engine.node.network.dns import NameRelay
 from sandlot.engine.node.network.egress import EgressRelay
 from sandlot.engine.node.network.resolver import Resolver
-from sandlot.engine.node.network.slot_plan import SlotPlan
-from sandlot.engine.node.network.sockets import Budget, Listeners, listen
+from sandlot.engine.node.network.sockets import Listeners
 
 _QUERIES_AT_ONCE = 1024
 _CONNECTIONS_AT_ONCE = 2048
@@ -27,10 +27,6 @@ class Relay:
         self._listeners = listeners
         self._names = NameRelay(listeners.dns_udp, listeners.dns_tcp, common.resolver, common.queries)
         self._egress = EgressRelay(listeners.egress, common.resolver, common.connections)
-
-    @classmethod
-    async def listen(cls, plan: SlotPlan, common: Common) -> Relay:
-        return cls(await listen(plan), common)
 
     def enforce(self, rules: Rules) -> None:
         self._names.rules = rules

@@ -16,9 +16,9 @@ from sandlot.engine.core.model import NetworkPolicy, Slot
 from sandlot.engine.core.network_policy import Rules, compile_rules
 from sandlot.engine.node.network import block, kernel, rules
 from sandlot.engine.node.network.claims import Claims
-from sandlot.engine.node.network.relay import Common, Relay
-from sandlot.engine.node.network.resolver import Resolver
+from sandlot.engine.node.network.relays import Relays
 from sandlot.engine.node.network.slot_plan import SlotPlan, capacity
+from sandlot.engine.node.network.sockets import listen
 from sandlot.engine.node.processes import CommandFailed
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ _FIREWALLS_S = 30
 @dataclass(slots=True)
 class _Held:
     plan: SlotPlan
-    relay: Relay
     rules: Rules
 
 
@@ -48,12 +47,12 @@ class Slots:
         warm: int = 4,
     ) -> None:
         self._data_dir, self._instance, self._pool, self._opened = data_dir, instance, range, allow_private
-        self._common = Common(Resolver(dns_servers, allow_private, range))
+        self.relays = Relays(dns_servers, allow_private, range)
         self._warm = warm
         self._claims = Claims(data_dir / "network" / "claims")
         self._block = range
         self._mtu = 1500
-        self._ready: deque[tuple[SlotPlan, Relay]] = deque()
+        self._ready: deque[SlotPlan] = deque()
         self._held: dict[str, _Held] = {}
         self._busy: set[int] = set()  # indices that are being made or removed, or are in use
         self._next = 0
@@ -68,6 +67,7 @@ class Slots:
 
     async def open(self) -> None:
         self._claims.open()
+        self.relays.open()
         self._block = await block.take(
             self._data_dir, self._instance, self._pool, keep=any(map(self._is_whole, self._claims.read()))
         )
@@ -85,10 +85,9 @@ class Slots:
         if self._refilling:
             self._refilling.cancel()
             await asyncio.gather(self._refilling, return_exceptions=True)
-        ready, self._ready = self._ready, deque()
-        held, self._held = self._held, {}
-        for relay in [*(relay for _, relay in ready), *(one.relay for one in held.values())]:
-            await relay.close()
+        self._ready.clear()
+        self._held.clear()
+        await self.relays.close()
 
     async def destroy(self) -> None:
         """Remove everything of this instance from the host: slots, rules, claims. Machines in them lose their network."""
@@ -103,8 +102,8 @@ class Slots:
     async def acquire(self, machine_id: str, policy: NetworkPolicy) -> Slot:
         if machine_id in self._held or machine_id in self._claims.read().values():
             raise Conflict(f"sandbox {machine_id} has a network slot already; release it first")
-        plan, relay = await self._fresh()
-        held = _Held(plan, relay, _OPEN)
+        plan = await self._fresh()
+        held = _Held(plan, _OPEN)
         try:
             if machine_id in self._held or not self._claims.add(plan.index, machine_id):
                 raise Unavailable(
@@ -115,7 +114,7 @@ class Slots:
         except BaseException:
             if self._held.get(machine_id) is held:
                 del self._held[machine_id]
-            await asyncio.shield(self._discard(plan, relay))
+            await asyncio.shield(self._discard(plan))
             raise
         finally:
             self._refill()
@@ -129,11 +128,12 @@ class Slots:
         if index is None or not self._is_whole(index):
             raise NotFound(f"sandbox {machine_id} has no network slot on this host")
         plan = self._plan(index)
-        held = _Held(plan, await Relay.listen(plan, self._common), _OPEN)
+        held = _Held(plan, _OPEN)
+        await self.relays.serve(index, await listen(plan))
         try:
             await self._enforce(held, policy, known=False)
         except BaseException:
-            await held.relay.close()
+            await self.relays.release(index)
             raise
         self._held[machine_id] = held
         return plan.slot()
@@ -148,7 +148,7 @@ class Slots:
         held = self._held.pop(machine_id, None)
         index = held.plan.index if held else self._claimed_index(machine_id)
         if index is not None:
-            await asyncio.shield(self._discard(self._plan(index), held.relay if held else None))
+            await asyncio.shield(self._discard(self._plan(index)))
             self._refill()
 
     async def claims(self) -> Mapping[str, Slot]:
@@ -168,9 +168,9 @@ class Slots:
                 log.error("the rules of network slot %s could not be loaded: %s", held.plan.index, error)
                 raise Unavailable("the network policy could not be put in force; the server's log says why") from error
         held.rules = wanted
-        held.relay.enforce(wanted)
+        await self.relays.enforce(held.plan.index, wanted)
 
-    async def _fresh(self) -> tuple[SlotPlan, Relay]:
+    async def _fresh(self) -> SlotPlan:
         while not self._ready:
             if self._refilling and not self._refilling.done():
                 await asyncio.wait([self._refilling])
@@ -184,21 +184,20 @@ class Slots:
             return
         plans = [self._plan(index) for index in self._reserve(count)]
         router_rules = [rules.router_rules(plan, self._pool, self._opened) for plan in plans]
-        made: list[tuple[SlotPlan, Relay]] = []
         try:
             await kernel.make(plans, router_rules, self._mtu)
             for plan in plans:
-                made.append((plan, await Relay.listen(plan, self._common)))
+                await self.relays.serve(plan.index, await listen(plan))
         except BaseException as error:
-            for _, relay in made:
-                await relay.close()
+            for plan in plans:
+                await self.relays.release(plan.index)
             await kernel.remove(plans)
             self._busy.difference_update(plan.index for plan in plans)
             if isinstance(error, CommandFailed):
                 log.error("network slots could not be made: %s", error)
                 raise Unavailable("network slots could not be made; the server's log says why") from error
             raise
-        self._ready.extend(made)
+        self._ready.extend(plans)
 
     def _reserve(self, count: int) -> list[int]:
         """Free indices, the longest unused first: an address should rest before it is somebody else's."""
@@ -211,10 +210,9 @@ class Slots:
         self._busy.update(chosen)
         return chosen
 
-    async def _discard(self, plan: SlotPlan, relay: Relay | None) -> None:
+    async def _discard(self, plan: SlotPlan) -> None:
         """A used slot is removed, not cleaned: no connection, rule or neighbour of its former life can stay."""
-        if relay:
-            await relay.close()
+        await self.relays.release(plan.index)
         await kernel.remove([plan])
         self._claims.drop(plan.index)
         self._busy.discard(plan.index)
@@ -243,7 +241,7 @@ class Slots:
             log.warning("the network slot of sandbox %s is gone; its claim is dropped", claimed[index])
             self._claims.drop(index)
         kept = set(self._claims.read())
-        ours = {plan.index for plan, _ in self._ready} | {held.plan.index for held in self._held.values()}
+        ours = {plan.index for plan in self._ready} | {held.plan.index for held in self._held.values()}
         await kernel.remove([self._plan(index) for index in sorted(kernel.found(self._instance) - kept - ours)])
         self._busy = kept | ours
 

@@ -1,17 +1,15 @@
-"""Sockets that live in a router's namespace and are served by this process."""
+"""Sockets that live in a router's namespace, whoever serves them."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import fcntl
-import logging
 import os
 import socket
 import struct
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,17 +17,11 @@ from dataclasses import dataclass
 from sandlot.engine.core.errors import Unavailable
 from sandlot.engine.node.network.slot_plan import DNS_PORT, EGRESS_PORT, GUEST_GATEWAY, PINS, SlotPlan
 
-log = logging.getLogger(__name__)
-
 _CLONE_NEWNET = 0x40000000
 _SIOCGIFFLAGS, _IFF_RUNNING = 0x8913, 0x40
 _RUNNING_S = 5
 _BACKLOG = 128
-_CHUNK = 65536
-_FLUSH_S = 10
 _libc = ctypes.CDLL(None, use_errno=True)
-
-Serve = Callable[[socket.socket, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +32,11 @@ class Listeners:
     dns_tcp: socket.socket
     egress: socket.socket
 
+    def all(self) -> tuple[socket.socket, socket.socket, socket.socket]:
+        return self.dns_udp, self.dns_tcp, self.egress
+
     def close(self) -> None:
-        for listener in (self.dns_udp, self.dns_tcp, self.egress):
+        for listener in self.all():
             listener.close()
 
 
@@ -108,78 +103,3 @@ def _enter(plan: SlotPlan) -> None:
             raise Unavailable(f"could not enter network slot {plan.index}: {os.strerror(ctypes.get_errno())}")
     finally:
         os.close(fd)
-
-
-class Budget:
-    """How much of something all sandboxes together may have of this process, so that hostile ones leave it descriptors."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    def take(self) -> bool:
-        if self._left <= 0:
-            return False
-        self._left -= 1
-        return True
-
-    def give(self) -> None:
-        self._left += 1
-
-
-class Acceptor:
-    """Serves each connection of a listener in a task of its own, up to a limit; an idle listener costs no task."""
-
-    def __init__(self, listener: socket.socket, serve: Serve, limit: int, budget: Budget) -> None:
-        self._listener, self._serve, self._limit, self._budget = listener, serve, limit, budget
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_closed = False
-        self._loop.add_reader(listener, self._accept)
-
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
-            return
-        except OSError as error:  # out of descriptors: look away for a moment, the listener would report itself forever
-            log.warning("a sandbox's connection could not be accepted: %s", error)
-            self._loop.remove_reader(self._listener)
-            self._loop.call_later(1, self._look_again)
-            return
-        if len(self._tasks) >= self._limit or not self._budget.take():
-            connection.close()
-            return
-        connection.setblocking(False)
-        task = self._loop.create_task(self._serve_one(connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._budget.give()
-
-    def _look_again(self) -> None:
-        if not self._is_closed:
-            self._loop.add_reader(self._listener, self._accept)
-
-    async def _serve_one(self, connection: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=connection, limit=_CHUNK)
-        try:
-            await self._serve(connection, reader, writer)
-            async with asyncio.timeout(_FLUSH_S):  # a guest that does not read holds nothing up for longer
-                writer.close()
-                await writer.wait_closed()
-        except (OSError, TimeoutError, EOFError, ValueError) as error:
-            log.debug("a sandbox's connection ended: %r", error)
-        except Exception:
-            log.exception("a sandbox's connection failed in the relay")
-        finally:
-            writer.transport.abort()
-
-    async def close(self) -> None:
-        self._is_closed = True
-        self._loop.remove_reader(self._listener)
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

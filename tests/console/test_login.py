@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import httpx
@@ -209,10 +210,13 @@ def test_the_bundle_gives_its_own_files_only(tmp_path: Path) -> None:
     (root / "index.html").write_text("<p>page</p>")
     (root / "assets" / "a-1.js").write_text("1")
     (root / "assets" / "a-1.js.br").write_bytes(b"compressed")
+    (root / "assets" / "b-1.css").write_text("b")
     bundle = Bundle(root)
     plain, small = bundle.file("assets/a-1.js"), bundle.file("assets/a-1.js", {"br", "gzip"})
     assert plain is not None and (plain.content, plain.media_type, plain.is_hashed) == (b"1", "text/javascript", True)
     assert small is not None and (small.content, small.encoding) == (b"compressed", "br")
+    zipped = bundle.file("assets/b-1.css", {"gzip"})
+    assert zipped is not None and (gzip.decompress(zipped.content), zipped.encoding) == (b"b", "gzip")
     for name in ("../secret.txt", "assets/../../secret.txt", "assets/a-1.js.br", str(tmp_path / "secret.txt"), ""):
         assert bundle.file(name) is None, name
     assert bundle.page().content == b"<p>page</p>"

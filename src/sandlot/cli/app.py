@@ -21,6 +21,7 @@ from sandlot.cli import (
     suite,
     tasks,
     templates,
+    web,
 )
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
@@ -75,6 +76,7 @@ _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON, add_help_option=False)(measuring.bench)
 app.command(rich_help_panel="Development")(reference)
+app.add_typer(web.app, name="web", rich_help_panel="Development")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import mimetypes
 import posixpath
 from collections.abc import Collection
@@ -18,6 +19,7 @@ MISSING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Sandlo
 <p>Its built files are missing. The API works without them.</p></html>
 """
 ENCODINGS = {"br": ".br", "gzip": ".gz"}  # in order of preference
+SMALLER = {".css", ".html", ".js", ".json", ".svg"}  # what gets smaller by compression; fonts and images do not
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
 
 
@@ -35,19 +37,22 @@ class Bundle:
     def __init__(self, directory: Path = STATIC) -> None:
         self._directory = directory
         self._kept: dict[str, tuple[int, bytes]] = {}
+        self._gzips: dict[str, tuple[bytes, bytes]] = {}
 
     def page(self, accepted: Collection[str] = ()) -> BundleFile:
         """The one page of the application: it finds out by the address what to show."""
         return self.file(INDEX, accepted) or BundleFile(MISSING, "text/html", None, False)
 
     def file(self, name: str, accepted: Collection[str] = ()) -> BundleFile | None:
-        """A file by its path; compressed beforehand, if there is such a file and the client takes it."""
+        """A file by its path, compressed if the client takes it: beforehand, if there is such a file, else here, once."""
         suffix = posixpath.splitext(name)[1]
         if not suffix or suffix in ENCODINGS.values() or name not in self._names():
             return None
         for encoding, ending in ENCODINGS.items():
             if encoding in accepted and name + ending in self._names():
                 return BundleFile(self._read(name + ending), _type(suffix), encoding, name.startswith(ASSETS))
+        if "gzip" in accepted and suffix in SMALLER:
+            return BundleFile(self._gzipped(name), _type(suffix), "gzip", name.startswith(ASSETS))
         return BundleFile(self._read(name), _type(suffix), None, name.startswith(ASSETS))
 
     def _names(self) -> set[str]:
@@ -64,6 +69,13 @@ class Bundle:
         changed, known = path.stat().st_mtime_ns, self._kept.get(name)
         if known is None or known[0] != changed:
             known = self._kept[name] = (changed, path.read_bytes())
+        return known[1]
+
+    def _gzipped(self, name: str) -> bytes:
+        plain = self._read(name)
+        known = self._gzips.get(name)
+        if known is None or known[0] is not plain:
+            known = self._gzips[name] = (plain, gzip.compress(plain, mtime=0))
         return known[1]
 
 

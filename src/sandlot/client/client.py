@@ -12,6 +12,8 @@ import httpx
 
 from sandlot.client.errors import ClientError, Unavailable, error_of
 from sandlot.client.records import CommandOutput, CommandResult, Event, SandboxInfo, ToolsAccess
+from sandlot.client.repositories import PullRequests, Repositories
+from sandlot.client.tasks import Tasks
 
 PATIENCE = httpx.Timeout(60.0, read=None)  # answers come when the work is done
 RETRY_S = 1.0
@@ -29,6 +31,7 @@ class Client:
             transport=transport,
             trust_env=False,
         )
+        self.repositories, self.pull_requests, self.tasks = Repositories(self), PullRequests(self), Tasks(self)
 
     async def create(
         self,
@@ -101,20 +104,17 @@ class Client:
 
     async def _events(self, params: Mapping[str, str], after: int | None) -> AsyncIterator[Event]:
         headers = {"Last-Event-ID": str(after)} if after is not None else {}
-        timeout = httpx.Timeout(10.0, read=60.0)  # keep-alives come much sooner
-        async with self._http.stream("GET", "/events", params=params, headers=headers, timeout=timeout) as answer:
-            await _check(answer)
-            async for line in answer.aiter_lines():
-                if line.startswith("data: "):
-                    yield Event.of(json.loads(line[6:]))
+        async for line in self.lines("/events", params, headers):
+            if line.startswith("data: "):
+                yield Event.of(json.loads(line[6:]))
 
     async def post(self, route: str, body: Mapping[str, Any]) -> Any:
         given = {name: value for name, value in body.items() if value is not None}
-        return await self._ask("POST", f"/sandboxes/{route}", json=given)
+        return await self.ask("POST", f"/sandboxes/{route}", json=given)
 
     async def get(self, path: str, params: Mapping[str, Any]) -> Any:
         given = {name: value for name, value in params.items() if value is not None}
-        return await self._ask("GET", path, params=given)
+        return await self.ask("GET", path, params=given)
 
     async def stream(self, route: str, body: Mapping[str, Any]) -> AsyncIterator[str]:
         async with self._http.stream("POST", f"/sandboxes/{route}", json=dict(body)) as answer:
@@ -124,7 +124,7 @@ class Client:
 
     async def upload(self, sandbox_id: str, path: str, content: bytes | AsyncIterator[bytes]) -> int:
         params = {"sandbox_id": sandbox_id, "path": path}
-        answer = await self._ask("POST", "/sandboxes/upload-file", params=params, content=content)
+        answer = await self.ask("POST", "/sandboxes/upload-file", params=params, content=content)
         return int(answer["size"])
 
     async def download(self, sandbox_id: str, path: str) -> AsyncIterator[bytes]:
@@ -134,14 +134,30 @@ class Client:
             async for piece in answer.aiter_bytes():
                 yield piece
 
-    async def _ask(self, method: str, path: str, **options: Any) -> Any:
+    async def lines(self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> AsyncIterator[str]:
+        """A stream of events, line by line."""
+        timeout = httpx.Timeout(10.0, read=60.0)  # keep-alives come much sooner
+        async with self._http.stream("GET", path, params=params, headers=headers, timeout=timeout) as answer:
+            await _check(answer)
+            async for line in answer.aiter_lines():
+                yield line
+
+    async def pieces(self, path: str) -> AsyncIterator[bytes]:
+        """A file, as it comes."""
+        async with self._http.stream("GET", path) as answer:
+            await _check(answer)
+            async for piece in answer.aiter_bytes():
+                yield piece
+
+    async def ask(self, method: str, path: str, **options: Any) -> Any:
+        """Any route: `options` are those of httpx. Returns what JSON there is in the answer, else None."""
         try:
             answer = await self._http.request(method, path, **options)
         except httpx.TransportError as error:
             raise Unavailable(0, f"the platform at {self._http.base_url} does not answer ({error})") from error
         if answer.status_code >= 300:
             raise error_of(answer, answer.content)
-        return answer.json()
+        return answer.json() if answer.content else None
 
     async def __aenter__(self) -> Client:
         return self

@@ -101,6 +101,11 @@ class Settings(BaseSettings):
     checkpoint_disk_gb: int = Field(
         50, ge=1, description="Most disk that states of paused sandboxes and snapshots may use, in GiB."
     )
+    prepare_templates: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("code-interpreter-v1",),
+        description="Stock templates that are built in the background when the server first runs, comma-separated; "
+        "`none`: each when it is first asked for.",
+    )
     builds_at_once: int = Field(2, ge=1, le=64, description="Template builds that run at once; more wait.")
     build_timeout_minutes: int = Field(60, ge=1, description="Longest time that a template build may take.")
     build_ready_s: int = Field(
@@ -139,6 +144,12 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("prepare_templates", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        parts = cls._split(value)
+        return () if parts == ("none",) else parts
 
     @field_validator("data_dir", "cache_dir", "config")
     @classmethod

@@ -29,7 +29,7 @@ time.sleep(600)
 
 def environment(**more: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "SANDLOT_CACHE_DIR") if name in os.environ}
-    return {**kept, "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8", **more}
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8", "SANDLOT_PREPARE_TEMPLATES": "none", **more}
 
 
 @pytest.fixture

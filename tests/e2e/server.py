@@ -66,6 +66,7 @@ class Server:
     def cli_environment(self) -> dict[str, str]:
         return {
             **clean_environment(),
+            "SANDLOT_PREPARE_TEMPLATES": "none",
             **self.settings,
             "SANDLOT_DATA_DIR": str(self.data_dir),
             "SANDLOT_PORT": str(self.port),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import uuid
 from collections.abc import Iterator
@@ -29,11 +30,17 @@ server.listen(3000)
 """
 
 
-@pytest.fixture
-def roomy(tmp_path: Path, cache_dir: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Iterator[Server]:
     """A server whose builds have room for Node.js itself."""
+    with in_pristine(tmp_path_factory.mktemp("roomy"), cache_dir) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def in_pristine(directory: Path, cache_dir: Path, *options: str) -> Iterator[Server]:
     settings = {"SANDLOT_CACHE_DIR": str(cache_dir), "SANDLOT_WARM_SLOTS": "2", "SANDLOT_POOL_SIZE": "0"}
-    with Server(data_dir=tmp_path / "data", settings=settings, options=("--no-hello",)) as server:
+    with Server(data_dir=directory / "data", settings=settings, options=("--no-hello", *options)) as server:
         yield server
     assert not leaks.owned(server.data_dir)
 
@@ -65,6 +72,28 @@ def test_a_node_server_is_built_from_its_image_and_answers_over_http_and_websock
         assert httpx.get(address, headers={"Host": host}, trust_env=False).text == "Hello from /page"
         assert asyncio.run(_echo(address, host)) == "echo: hi"
     finally:
+        sandbox.kill()
+
+
+@pytest.mark.timeout(600)
+def test_a_second_data_directory_has_a_stock_template_from_the_layers_of_the_first(
+    roomy: Server, tmp_path: Path, cache_dir: Path
+) -> None:
+    """`up --with` says ready when it is there; a build that is asked for again is followed, and comes from the cache."""
+    assert "node is ready" in roomy.cli("template", "build", "--stock", "node", timeout=500).stderr
+    layers = set((cache_dir / "layers").iterdir())
+    with in_pristine(tmp_path, cache_dir, "--with", "node") as second:
+        assert stock.StockNotes(second.data_dir).get("node") == stock.digest("node")
+        assert set((cache_dir / "layers").iterdir()) == layers
+        again = second.cli("template", "build", "--stock", "node")
+        assert "] CACHED RUN" in again.stderr and "smoke commands passed" in again.stderr
+        unknown = second.cli("template", "build", "--stock", "no-such", check=False)
+        assert unknown.returncode == 1 and "there are: agent, browser" in unknown.stderr
+        with second.http() as client:
+            rows = {row["name"]: row["state"] for row in client.get("/stock-templates").json()}
+        assert rows["node"] == "ready" and rows["agent"] == "absent"
+        sandbox = second.create("node")
+        assert sandbox.commands.run("node -p 6*7").stdout == "42\n"
         sandbox.kill()
 
 

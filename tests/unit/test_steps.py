@@ -45,6 +45,7 @@ class CountingRunner:
 async def apply_workdirs(build_runner: CountingRunner, count: int) -> Context:
     steps = Steps(
         team_id="t",
+        cache_scope="t",
         build_runner=build_runner,  # type: ignore[arg-type]
         uploads=None,  # type: ignore[arg-type]
         limits=StepLimits(resources=Resources(), network=NetworkPolicy(), timeout_s=1),

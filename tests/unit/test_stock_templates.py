@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandlot.recipes import stock
+from sandlot.recipes.build import Options
 from sandlot.recipes.connection import Connection
 from sandlot.recipes.recipe import RecipeFailed
 from sandlot.recipes.stock import StockNotes
@@ -26,8 +27,9 @@ class SlowBuild:
         self.cancelled: list[str] = []
         self.problems: dict[str, str] = {}
 
-    async def __call__(self, connection: Connection, name: str, notes: StockNotes) -> None:
+    async def __call__(self, connection: Connection, name: str, notes: StockNotes, options: Options) -> None:
         assert connection is SERVER
+        options.output(f"[1] RUN {name}")
         self.begun.append(name)
         try:
             await self.go.wait()
@@ -79,8 +81,7 @@ async def settle() -> None:
 
 async def test_however_many_ask_a_template_is_built_once(world: World) -> None:
     makers = [asyncio.create_task(world.make(ref)) for ref in ("node", "node:v1", "node")]
-    announced = await world.stock.announce("node")
-    assert announced is not None and "being built for its first use; try again" in announced
+    assert (await world.stock.wait("node", 0)).state == "building"
     await settle()
     assert world.build.begun == ["node"]
     world.build.go.set()
@@ -90,7 +91,7 @@ async def test_however_many_ask_a_template_is_built_once(world: World) -> None:
 
 
 async def test_what_is_no_stock_template_is_left_to_others(world: World) -> None:
-    assert await world.stock.announce("mine") is None
+    assert world.stock.name_of("mine") is None
     assert await world.make("mine:v2") is False
     assert world.build.begun == []
 
@@ -110,8 +111,10 @@ async def test_a_failure_is_given_to_all_who_wait_and_the_next_who_asks_tries_ag
     world.build.go.set()
     for outcome in await asyncio.gather(*(world.make("node") for _ in range(2)), return_exceptions=True):
         assert isinstance(outcome, RecipeFailed) and "could not be built: no network" in str(outcome)
-    announced = await world.stock.announce("node")
-    assert announced is not None and "(the last attempt failed: no network)" in announced
+    assert world.stock.progress("node").state == "failed" and world.stock.progress("node").problem == "no network"
+    world.build.go.clear()
+    again = await world.stock.wait("node", 0)
+    assert (again.state, again.problem) == ("building", "no network")
     await settle()
     assert world.build.begun == ["node", "node"]
 
@@ -155,5 +158,30 @@ async def test_closing_cancels_builds_and_lets_none_begin(world: World) -> None:
     assert world.build.cancelled == ["node"]
     with pytest.raises(asyncio.CancelledError):
         await maker
-    assert await world.stock.announce("other") is None and await world.make("other") is False
+    assert world.stock.name_of("other") is None and await world.make("other") is False
+    assert (await world.stock.wait("other", 5)).state == "failed"
     assert world.build.begun == ["node"]
+
+
+async def test_what_was_never_built_here_is_prepared_and_followed(world: World) -> None:
+    world.notes.put("other", stock.digest("other"))
+    (world.recipes / "node" / "template.toml").write_text('also = ["js"]\nbuild_s = 100\n')
+    assert world.stock.prepare(["js", "other", "no-such"]) == ["node"]
+    await settle()
+    building = world.stock.progress("node")
+    assert building.state == "building" and building.doing == "[1] RUN node"
+    assert building.remaining_s is not None and 0 < building.remaining_s <= 100
+    assert world.stock.lines("node", 0) == (["[1] RUN node"], 1) and world.stock.lines("node", 1) == ([], 1)
+    world.build.go.set()
+    assert (await world.stock.wait("node", 5)).state == "ready" and world.build.begun == ["node"]
+    assert [each.state for each in world.stock.all()] == ["absent", "ready", "ready"]
+
+
+async def test_a_long_log_keeps_its_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandlot.recipes.stock_templates.MOST_LINES", 2)
+    world.stock.begin("node")
+    await settle()
+    for number in range(3):
+        world.stock._told("node", f"line {number}")
+    assert world.stock.lines("node", 0) == (["line 1", "line 2"], 4)
+    assert world.stock.lines("node", 3) == (["line 2"], 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import stat
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandlot.tarfiles import extract
+from sandlot.tarfiles import content_digest, extract
 
 
 def archive(*members: tuple[str, dict[str, Any], bytes]) -> tarfile.TarFile:
@@ -87,3 +88,53 @@ def test_links_that_may_point_out_are_never_followed(tmp_path: Path, last: tuple
     assert (root / "link").readlink() == outside
     assert [entry.read_text() for entry in outside.iterdir()] == ["secret"]
     assert not (root / "got").exists()
+
+
+def packed(tmp_path: Path, *members: tuple[str, dict[str, Any], bytes], mtime: int = 0, zipped: bool = True) -> Path:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, facts, content in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime, info.uid = len(content), mtime, mtime % 1000
+            for key, value in facts.items():
+                setattr(info, key, value)
+            tar.addfile(info, io.BytesIO(content))
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}.tar"
+    path.write_bytes(gzip.compress(buffer.getvalue(), mtime=mtime) if zipped else buffer.getvalue())
+    return path
+
+
+def test_a_digest_of_content_ignores_times_owners_and_packing_and_nothing_else(tmp_path: Path) -> None:
+    def digest(*members: tuple[str, dict[str, Any], bytes], **options: Any) -> str | None:
+        return content_digest(packed(tmp_path, *members, **options), most_bytes=1 << 20)
+
+    one = digest(("a", {}, b"1"), ("b", {}, b"2"))
+    assert one is not None
+    assert one == digest(("a", {}, b"1"), ("b", {}, b"2"), mtime=1234567)
+    assert one == digest(("a", {}, b"1"), ("b", {}, b"2"), zipped=False)
+    others = [
+        digest(("a", {}, b"1"), ("b", {}, b"3")),
+        digest(("a", {}, b"1"), ("c", {}, b"2")),
+        digest(("a", {"mode": 0o755}, b"1"), ("b", {}, b"2")),
+        digest(("b", {}, b"2"), ("a", {}, b"1")),
+        digest(("a", {}, b"1"), symlink("b", "2")),
+        digest(("a", {}, b"1"), symlink("b", "3")),
+        digest(("a", {}, b"1")),
+    ]
+    assert None not in others and len({one, *others}) == 1 + len(others)
+
+
+def test_what_is_too_large_or_no_archive_has_no_digest_of_its_content(tmp_path: Path) -> None:
+    assert content_digest(packed(tmp_path, ("a", {}, bytes(2 << 20))), most_bytes=1 << 20) is None
+    vast = packed(tmp_path, ("a", {}, b""), zipped=False)
+    header = tarfile.TarInfo("sparse")
+    header.type, header.size = tarfile.GNUTYPE_SPARSE, 0
+    block = bytearray(header.tobuf(tarfile.GNU_FORMAT))
+    block[483:495] = b"%011o\0" % (1 << 32)  # what it says to hold once unpacked
+    block[148:156] = b"%06o\0 " % (sum(block[:148]) + 8 * 32 + sum(block[156:]))
+    vast.write_bytes(bytes(block) + bytes(1024))
+    with tarfile.open(vast) as archive:
+        assert archive.getmembers()[0].size == 1 << 32
+    assert content_digest(vast, most_bytes=1 << 20) is None
+    (tmp_path / "other").write_bytes(b"\x1f\x8bnothing of the kind")
+    assert content_digest(tmp_path / "other", most_bytes=1 << 20) is None

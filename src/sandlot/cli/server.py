@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandlot.cli import client, output, preparation
+from sandlot.cli import client, output, preparation, stock
 from sandlot.cli.console import login_link
 from sandlot.cli.options import Json, of_instance, settings
 from sandlot.cli.output import Failure
@@ -48,6 +48,14 @@ def up(
     https_port: Annotated[
         int | None, typer.Option(metavar="N", help="Listen on this port too: 443, so that addresses need no port.")
     ] = None,
+    prepared: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="NAMES",
+            help="Have these stock templates built first, comma-separated: interpreter,agent.",
+        ),
+    ] = None,
     hello: Annotated[bool, typer.Option(help="Try a sandbox once the server is ready.")] = True,
 ) -> None:
     """Start the server; on a fresh machine, first install what is missing and build the base template.
@@ -62,12 +70,14 @@ def up(
     chosen = settings()
     preparation.require_root()
     if facts := _already_up(chosen):
+        _prepare_templates(chosen, prepared)
         output.done(f"Sandlot already runs at {facts.url} (pid {facts.pid})")
         return
     preparation.prepare(chosen)
     child = _start(chosen, detach)
     try:
         facts = _wait_until_ready(chosen, child, detach)
+        _prepare_templates(chosen, prepared)
         output.done(f"Sandlot is ready at {facts.url}")
         if chosen.https_port and facts.https_port is None:
             output.warn(f"port {chosen.https_port} is taken, so addresses of sandboxes name port {facts.port}")
@@ -122,6 +132,7 @@ def status(*, as_json: Json = False) -> None:
         counts = ", ".join(f"{count} {state}" for state, count in record["sandboxes"].items())
         disk = ", ".join(f"{name} {output.size(used)}" for name, used in record["disk"].items())
         shown["templates"] = ", ".join(record["templates"]) or "none"
+        shown["building"] = "; ".join(record["building"]) or "nothing"
         output.print_record({**shown, "sandboxes": counts or "none", "disk": disk})
     if not record["running"]:
         output.say(f"Start it: {client.start_command(chosen)}")
@@ -257,6 +268,24 @@ def _wait_until_ready(chosen: Settings, child: subprocess.Popen[bytes], detach: 
     raise Failure(_why_not(chosen, f"the server was not ready after {READY_TIMEOUT_S} s", detach))
 
 
+def _prepare_templates(chosen: Settings, names: str | None) -> None:
+    """Those that were built here before are taken as they are; the server renews them by itself."""
+    for name in filter(None, (part.strip() for part in (names or "").split(","))):
+        began = time.monotonic()
+        with output.step(f"Building the template {name} (once, some minutes)") as tell:
+            fresh = stock.make(chosen, name, tell)
+        if fresh:
+            output.done(f"Built the template {name} in {time.monotonic() - began:.0f} s")
+
+
+def _say_what_is_built(chosen: Settings) -> None:
+    for each in stock.listed(chosen):
+        if each["state"] == "building":
+            left = each["remaining_s"]
+            about = f", ready in about {max(1, round(left / 60))} min" if left else ""
+            output.say(f"The template {each['name']} is being built in the background{about}.")
+
+
 def _why_not(chosen: Settings, what: str, detach: bool) -> str:
     if not detach:
         return f"{what}; its log is above. `{SANDLOT} doctor` checks the host"
@@ -298,6 +327,7 @@ def _say_next_steps(chosen: Settings, detach: bool) -> None:
         output.say(f"  {command.ljust(width)}  {meaning}")
     with contextlib.suppress(Failure):
         output.say()
+        _say_what_is_built(chosen)
         output.say(f"Console (this link logs one browser in, once): {login_link(chosen)['url']}")
     output.say()
 
@@ -387,6 +417,7 @@ def _status(chosen: Settings) -> dict[str, Any]:
         "data_dir": str(chosen.data_dir),
         "sandboxes": sandboxes,
         "templates": [client.template_name(row) for row in client.get(chosen, "/templates")] if healthy else [],
+        "building": [stock.described(each) for each in stock.listed(chosen) if stock.is_news(each)] if healthy else [],
         "disk": {
             "data": _disk_use(chosen.data_dir),
             "checkpoints": _disk_use(chosen.data_dir / "checkpoints"),

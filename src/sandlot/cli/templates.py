@@ -13,6 +13,7 @@ from urllib.parse import quote
 import typer
 
 from sandlot.cli import client, output
+from sandlot.cli import stock as stock_builds
 from sandlot.cli.options import Json, of_instance, settings
 
 if TYPE_CHECKING:
@@ -87,9 +88,13 @@ def build_template(
     built: list[BuiltTemplate] = []
     with _failures():
         if stock:
-            notes = stock_recipes.StockNotes(settings().data_dir)
+            own_way = bool(build_arg or tag or no_cache)
             for stock_name in names or stock_recipes.names():
-                built.append(asyncio.run(build_stock(server, stock_name, notes, options)))
+                if own_way:
+                    notes = stock_recipes.StockNotes(settings().data_dir)
+                    built.append(asyncio.run(build_stock(server, stock_name, notes, options)))
+                else:
+                    built.append(stock_builds.build(settings(), stock_name, options.output))
         else:
             recipe = read_directory(file, name)
             recipe = replace(

@@ -27,6 +27,7 @@ class Recipe:
     ready_cmd: str | None = None
     description: str = ""
     smoke: tuple[str, ...] = ()
+    build_s: int | None = None  # about how long its build takes, where nothing of it is cached
 
 
 def read_directory(file: Path | None, name: str | None) -> Recipe:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from sandlot.data_files import data_files
 from sandlot.recipes import dockerfiles
@@ -23,7 +24,7 @@ def read(name: str) -> Recipe:
     if name not in names():
         raise RecipeFailed(f"there is no stock template {name!r}; there are: {', '.join(names())}")
     directory = STOCK / name
-    facts = tomllib.loads((directory / "template.toml").read_text())
+    facts = _facts(name)
     return Recipe(
         name=facts.get("name", name),
         dockerfile=(directory / "Dockerfile").read_text(),
@@ -35,7 +36,27 @@ def read(name: str) -> Recipe:
         ready_cmd=facts.get("ready_cmd"),
         description=facts.get("description", ""),
         smoke=tuple(facts.get("smoke", {}).get("commands", ())),
+        build_s=facts.get("build_s"),
     )
+
+
+def find(name: str) -> str | None:
+    """The stock template that a name means: its own, or another that its `template.toml` lists."""
+    known = names()
+    if name in known:
+        return name
+    return next((each for each in known if name in _facts(each).get("also", ())), None)
+
+
+def refusal(name: str) -> str | None:
+    """Why a public template of E2B is not here; None: it is no such name."""
+    known = tomllib.loads((STOCK / "not_here.toml").read_text()) if (STOCK / "not_here.toml").exists() else {}
+    reason = known.get(name)
+    return str(reason) if reason else None
+
+
+def _facts(name: str) -> dict[str, Any]:
+    return tomllib.loads((STOCK / name / "template.toml").read_text())
 
 
 def needed(name: str) -> list[str]:

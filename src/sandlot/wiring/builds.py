@@ -42,6 +42,7 @@ Progress = Callable[[str], None]
 class Builds:
     builder: Builder
     cleanup: Cleanup
+    operator: str  # the first team, which makes the stock templates
 
 
 @contextlib.asynccontextmanager
@@ -104,7 +105,7 @@ async def open_builds(
     builder.on_ready(cleanup.need)
     builder.when_missing(partial(_make_stock, stock))
     try:
-        yield Builds(builder=builder, cleanup=cleanup)
+        yield Builds(builder=builder, cleanup=cleanup, operator=first.id)
     finally:
         await builder.close()
         await registries.close()

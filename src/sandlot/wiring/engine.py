@@ -32,6 +32,7 @@ from sandlot.wiring.builds import Progress, built_in_templates, open_builds
 from sandlot.wiring.clock import now
 from sandlot.wiring.node import BuiltNode, open_node
 from sandlot.wiring.own_address import OwnAddress
+from sandlot.wiring.stock import StockMaker
 
 Loop = Callable[[], Awaitable[None]]
 
@@ -76,6 +77,8 @@ async def open_engine(
             history=history,
             builder=builds.builder,
             cleanup=builds.cleanup,
+            stock=StockMaker(stock),
+            operator=builds.operator,
             clock=now,
             version=__version__,
             max_body_bytes=settings.max_body_mb << 20,
@@ -128,7 +131,7 @@ async def _open_control(
         templates=SqlTemplates(database),
         nodes=[built.node],
         clock=now,
-        options=CreateOptions(default_runtime=built.default_runtime, limits=limits, missing=stock),
+        options=CreateOptions(default_runtime=built.default_runtime, limits=limits, missing=StockMaker(stock)),
     )
     await control.open()
     try:

@@ -68,6 +68,7 @@ async def _listen(
     def listening() -> None:
         _announce(settings, port, second, certificate)
         engine.stock.renew()
+        engine.stock.prepare(settings.prepare_templates)
         heap.give_back()
         if settings.domain is None:
             own.listening(port, is_public=True)

@@ -14,6 +14,7 @@ from sandlot.engine.builds.cleanup import Cleanup
 from sandlot.engine.control.access import Access, Caller
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.port_grants import PortGrants
+from sandlot.engine.control.stock_templates import MissingTemplates, NoMissingTemplates
 from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import NotFound
 from sandlot.engine.core.ids import SANDBOX_ID, parse_sandbox_id
@@ -35,6 +36,8 @@ class Deps:
     builder: Builder | None = None  # None: this server builds nothing
     cleanup: Cleanup | None = None
     grants: PortGrants = field(default_factory=PortGrants)
+    stock: MissingTemplates = NoMissingTemplates()  # noqa: RUF009
+    operator: str | None = None  # the team that may have stock templates built
 
 
 def given(request: Request) -> Deps:

@@ -21,6 +21,7 @@ from sandlot.engine.core.errors import (
     MachineFailed,
     NoCapacity,
     NotFound,
+    NotReadyYet,
     PortClosed,
     SandboxLeft,
     StateUnusable,
@@ -57,6 +58,7 @@ STATUS: Mapping[type[EngineError], int] = {
     TooManyConnections: 429,
     Draining: 409,
     Unavailable: 503,
+    NotReadyYet: 503,
 }
 
 
@@ -80,6 +82,8 @@ async def _engine_error(_: Request, error: Exception) -> JSONResponse:
         log.error("a request failed: %s", error, exc_info=error)
         return failure(500, UNEXPECTED)
     code = status_of(error)
+    if isinstance(error, NotReadyYet):
+        return failure(code, str(error), {"Retry-After": str(error.retry_after_s)})
     if code >= 500:
         log.error("a request failed: %s", error)
     return failure(code, str(error), {"WWW-Authenticate": "ApiKey"} if code == 401 else None)

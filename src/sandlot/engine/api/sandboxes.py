@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl, unquote
@@ -13,6 +14,7 @@ from sandlot.engine.api.errors import problems
 from sandlot.engine.api.requests import Create, LegacyCreate, NetworkUpdate, Refresh, Timeout
 from sandlot.engine.api.responses import Detail, Listed, PortGrantOut, SandboxOut, shown
 from sandlot.engine.control.port_grants import PARAMETER
+from sandlot.engine.control.template_lookup import PATIENCE_S
 from sandlot.engine.core.errors import InvalidRequest
 from sandlot.engine.core.model import ENVD_PORT, State
 
@@ -24,28 +26,40 @@ SHORTEST_REFRESH_S = 15
 LEGACY_TIMEOUT_S = 15
 DEFAULT_TIMEOUT_S = 300
 MOST_FILTERS = 64
+SDK_PATIENCE_S = 45.0
+_MODERN = re.compile(r"e2b-(python|js)-sdk/([2-9]|\d{2,})\.")
 
 Key = Annotated[
     str | None, Header(alias="Idempotency-Key", pattern="^[A-Za-z0-9_-]{1,255}$", description="Repeats give the same.")
 ]
+Agent = Annotated[str | None, Header(alias="User-Agent", include_in_schema=False)]
 MetadataFilter = Annotated[
     str | None, Query(max_length=8192, description="`k=v&k2=v2`, each key and value URL-encoded; all must match.")
 ]
 
 
+def patience(agent: str | None) -> float:
+    """How long the caller waits for an answer, by its kind: SDKs for a minute since 2.0, and for half of it before."""
+    return SDK_PATIENCE_S if agent and _MODERN.match(agent) else PATIENCE_S
+
+
 @router.post("/v2/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
-async def create(body: Create, deps: Given, caller: Asking, response: Response, key: Key = None) -> SandboxOut:
+async def create(
+    body: Create, deps: Given, caller: Asking, response: Response, key: Key = None, agent: Agent = None
+) -> SandboxOut:
     """Make a sandbox from a template; it answers when this returns."""
-    return shown(await deps.control.creation.create(caller.team.id, body.wanted(key)), deps.domain, response)
+    made = await deps.control.creation.create(caller.team.id, body.wanted(key), patience_s=patience(agent))
+    return shown(made, deps.domain, response)
 
 
 @router.post("/sandboxes", status_code=201, responses=problems(403, 404, 409), response_model_exclude_none=True)
 async def create_legacy(
-    body: LegacyCreate, deps: Given, caller: Asking, response: Response, key: Key = None
+    body: LegacyCreate, deps: Given, caller: Asking, response: Response, key: Key = None, agent: Agent = None
 ) -> SandboxOut:
     """Make a sandbox, as older SDKs ask for it."""
     wanted = body.wanted(key, secure=bool(body.secure), default_timeout_s=LEGACY_TIMEOUT_S)
-    return shown(await deps.control.creation.create(caller.team.id, wanted), deps.domain, response)
+    made = await deps.control.creation.create(caller.team.id, wanted, patience_s=patience(agent))
+    return shown(made, deps.domain, response)
 
 
 @router.get("/sandboxes/{sandboxID}", responses=problems(404), response_model_exclude_none=True)

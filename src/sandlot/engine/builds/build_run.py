@@ -90,6 +90,8 @@ class BuildRun:
         wanted, limits = self.build.resources, self._settings.limits
         return Steps(
             team_id=self.build.team_id,
+            # The operator's own builds are the same on every instance of the machine, whatever its first team is called.
+            cache_scope="" if self.build.team_id == self._settings.first_team else self.build.team_id,
             build_runner=self._tools.runner,
             uploads=self._tools.uploads,
             limits=StepLimits(

@@ -32,13 +32,14 @@ class Steps:
         self,
         *,
         team_id: str,
+        cache_scope: str,  # builds of another scope never find what these steps make
         build_runner: BuildRunner,
         uploads: Uploads,
         limits: StepLimits,
         hold: Callable[[str], AbstractContextManager[None]],
         log: Callable[[str, str, str], None],  # message, level, step
     ) -> None:
-        self._team_id, self._build_runner, self._uploads = team_id, build_runner, uploads
+        self._team_id, self._scope, self._build_runner, self._uploads = team_id, cache_scope, build_runner, uploads
         self._limits, self._hold, self._log = limits, hold, log
         self._forced = False
         self.cached = 0
@@ -189,7 +190,7 @@ class Steps:
     ) -> Context:
         if len(context.layers) >= MOST_LAYERS:
             context = await self._joined(context, number)
-        key = chained(context.key, self._team_id, about)
+        key = chained(context.key, self._scope, about)
         known = None if forced else self._build_runner.cached_step(key)
         line = title if len(title) <= 500 else f"{title[:500]}…"
         if known is not None:

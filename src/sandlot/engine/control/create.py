@@ -6,36 +6,22 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from sandlot.engine.control.admission import KeyInUse
 from sandlot.engine.control.parts import ControlParts
 from sandlot.engine.control.placement import Scheduler, emptiest
 from sandlot.engine.control.sandbox_records import first_row, new_machine, running_row, start_failure
 from sandlot.engine.control.sandbox_request import NewSandbox, SandboxLimits, check_request
-from sandlot.engine.core.errors import Conflict, NotFound, Unavailable
+from sandlot.engine.control.stock_templates import MissingTemplates, NoMissingTemplates
+from sandlot.engine.control.template_lookup import PATIENCE_S, TemplateLookup
+from sandlot.engine.core.errors import Conflict
 from sandlot.engine.core.ids import new_sandbox_id, new_token
 from sandlot.engine.core.model import Sandbox, State, Template
-from sandlot.program import SANDLOT
 from sandlot.spans import span
 
 log = logging.getLogger(__name__)
 
 START_LIMIT_S = 120.0  # a node has tighter limits of its own; this one bounds a node that hangs
-
-
-class MissingTemplates(Protocol):
-    """Who may know that a template which is not there is on its way."""
-
-    async def announce(self, ref: str) -> str | None:
-        """What to tell the caller; None: nobody knows the template."""
-
-
-class NoMissingTemplates:
-    """A server that builds nothing by itself."""
-
-    async def announce(self, ref: str) -> str | None:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +43,17 @@ class Creation:
         self._states, self._inflight, self._lookup = parts.states, parts.inflight, parts.lookup
         self._nodes, self._admission, self._ending = parts.nodes, parts.admission, parts.ending
         self._templates, self._clock, self._options = parts.templates, parts.clock, options
+        self._template_lookup = TemplateLookup(parts.templates, options.missing)
 
-    async def create(self, team_id: str, new: NewSandbox) -> Sandbox:
+    async def create(self, team_id: str, new: NewSandbox, *, patience_s: float = PATIENCE_S) -> Sandbox:
         """A running sandbox. A repeat with the same idempotency key returns the same one.
+
+        A stock template that is not built yet is waited for, no longer than `patience_s`.
 
         A caller that goes away while it starts leaves nothing behind, unless it gave a key: then it may come back for it.
         """
         with span("template"):
-            template = await self.template(team_id, new.template)
+            template = await self._template_lookup.find(team_id, new.template, patience_s)
         return await self.launch(team_id, new, template)
 
     async def launch(self, team_id: str, new: NewSandbox, template: Template) -> Sandbox:
@@ -80,19 +69,6 @@ class Creation:
             if new.idempotency_key is None:
                 self._inflight.later(self._take_back(start))
             raise
-
-    async def template(self, team_id: str, ref: str) -> Template:
-        template = await self._templates.resolve(team_id, ref)
-        unbuilt = template is None or (not template.layers and template.checkpoint is None)
-        if unbuilt and (coming := await self._options.missing.announce(ref)) is not None:
-            raise Unavailable(coming)
-        if template is None:
-            raise NotFound(f"template {ref!r} not found; `{SANDLOT} template list` shows the ones there are")
-        if unbuilt:
-            raise NotFound(
-                f"template {ref!r} has no finished build tagged 'default'; build it, or name a tag: {ref}:tag"
-            )
-        return template
 
     def _row(self, team_id: str, new: NewSandbox, template: Template) -> Sandbox:
         return first_row(

@@ -20,6 +20,7 @@
     │   ├── TooManyConnections  the sandbox has as many exchanges as it may have
     │   └── Draining            it is about to be paused: try again soon
     └── Unavailable             a part of this host is missing or broken (503)
+        └── NotReadyYet         it is being made: try again later
 
 A message says what was being done, to what, and what to do next. It goes to the caller as it is, so it
 holds no host path and no secret. Status codes live in `api/errors.py` alone.
@@ -112,3 +113,11 @@ class Draining(ForwardFailed):
 
 class Unavailable(EngineError):
     """Something this host needs is missing or broken; the message says what to install or repair."""
+
+
+class NotReadyYet(Unavailable):
+    """What was asked for is being made; `retry_after_s` says when to ask again."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

@@ -12,18 +12,23 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from sandlot import tarfiles
 from sandlot.engine.core.errors import InvalidRequest, NoCapacity, NotFound
 
 KEEP_S = 7 * 86400  # an archive that no build used in a week is uploaded again when it is needed
 KEEP_BYTES = 20 << 30  # beyond this, the least recently used are deleted first
 IN_USE_S = 2 * 3600  # a caller was answered that it exists, and may be about to build with it
+MOST_READ = 64 << 20  # of an unpacked archive, for its digest
 FREE_BYTES = 1 << 30  # what an upload must leave on the disk
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TEAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class DiskUploads:
-    """Each archive has its real digest beside it: callers choose their hashes, and may be wrong or lie."""
+    """Each archive has its real digest beside it: callers choose their hashes, and may be wrong or lie.
+
+    It is of what the archive holds, where that is found out quickly: SDKs pack the time into every archive.
+    """
 
     def __init__(self, directory: Path, most_bytes: int) -> None:
         self._directory, self._most_bytes = directory, most_bytes
@@ -63,7 +68,8 @@ class DiskUploads:
                     await asyncio.to_thread(file.write, chunk)
             self._digest_file(team_id, files_hash).unlink(missing_ok=True)
             draft.rename(path)
-            self._digest_file(team_id, files_hash).write_text(sha.hexdigest())
+            content = await asyncio.to_thread(tarfiles.content_digest, path, most_bytes=MOST_READ)
+            self._digest_file(team_id, files_hash).write_text(content or sha.hexdigest())
         finally:
             draft.unlink(missing_ok=True)
 

@@ -67,11 +67,13 @@ class TimelineView:
             yield paint(line, "dim")
 
     def _prompt(self, entry: Data) -> Iterator[str]:
-        by = entry["data"].get("by")
+        kind = entry["data"].get("kind")
+        if kind not in (None, "message"):  # what the platform sends back: a review, failing checks, a conflict
+            yield paint(
+                f"› {plain(str(kind))} go back to the agent" if kind == "checks" else f"› {plain(str(kind))}", "yellow"
+            )
         for number, line in enumerate(self._text(entry["text"])):
-            yield paint(f"{'›' if number == 0 else ' '} {line}", "bold")
-        if by and by != "user":
-            yield paint(f"  ({plain(str(by))})", "dim")
+            yield paint(f"{'›' if number == 0 and kind in (None, 'message') else ' '} {line}", "bold")
 
     def _command(self, entry: Data) -> Iterator[str]:
         data = {**self._open.pop(_id(entry), {}).get("data", {}), **entry["data"]}

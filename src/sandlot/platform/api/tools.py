@@ -12,16 +12,15 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import Field
 from starlette.types import ASGIApp
 
-from sandlot.platform.api.deps import CALLER, Deps
-from sandlot.platform.core.errors import PlatformError
+from sandlot.platform.api import task_tools
+from sandlot.platform.api.deps import Deps
+from sandlot.platform.api.tool_callers import asking
 from sandlot.platform.core.model import Caller, Scope, Session, SessionStatus
-from sandlot.platform.identity.keys import require
 from sandlot.platform.sessions.commands import Command
 from sandlot.platform.sessions.service import SessionRequest, SessionTarget
 
 PATH = "/mcp"
 MAX_SHOWN = 100_000  # characters
-USER = "x-sandlot-user"  # whom an admin's key acts for
 INSTRUCTIONS = """A Linux sandbox of your own: run commands, read and write files, reach its ports. It is made when you first
 use it, keeps its files, and is paused while nobody uses it. `session` names another sandbox; leave it out for the usual one."""
 SessionName = Annotated[str, Field(description="Which of your sandboxes.", min_length=1, max_length=100)]
@@ -36,15 +35,9 @@ class ToolContext:
 
     @asynccontextmanager
     async def acting(self, context: Context[Any, Any], session: str, scope: Scope) -> AsyncIterator[SessionTarget]:
-        with_request: Any = context.request_context.request
-        caller: Caller = with_request.scope[CALLER]
-        try:
-            require(caller, scope)
-            user_id = caller.user_id or with_request.headers.get(USER) or "admin"
+        with asking(context, scope) as (caller, user_id):
             found = await self._sandbox(caller, user_id, session)
             yield SessionTarget(caller=caller, sandbox_id=found.id, user_id=user_id)
-        except PlatformError as error:
-            raise ToolError(str(error)) from error
 
     async def _sandbox(self, caller: Caller, user_id: str, session: str) -> Session:
         request = SessionRequest(user_id=user_id, session_id=f"mcp-{session}")
@@ -57,11 +50,14 @@ class ToolContext:
 
 def build(deps: Deps) -> tuple[ASGIApp, AbstractAsyncContextManager[None]]:
     """The application, and what has to be open while it serves."""
-    server = MCPServer("sandlot", instructions=INSTRUCTIONS, version=deps.version, log_level="WARNING")
+    server = MCPServer(
+        "sandlot", instructions=f"{INSTRUCTIONS}\n{task_tools.INSTRUCTIONS}", version=deps.version, log_level="WARNING"
+    )
     tools = ToolContext(deps)
     _add_commands(server, deps, tools)
     _add_files(server, deps, tools)
     _add_sandbox(server, deps, tools)
+    task_tools.add_tasks(server, deps)
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,

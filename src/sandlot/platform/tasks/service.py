@@ -29,6 +29,7 @@ from sandlot.platform.core.tasks import (
     TaskStep,
 )
 from sandlot.platform.identity.keys import may_see
+from sandlot.platform.tasks.children import child_limits
 from sandlot.platform.tasks.dependencies import MAX_BLOCKERS, blocked_reason, check_circle
 from sandlot.platform.tasks.state import TaskState
 
@@ -268,7 +269,7 @@ class Tasks:
                 raise InvalidRequest(f"secret {name!r} is not in the configuration; add it to [secrets]")
         base = request.base or await self._resolve(caller, request.repository)
         id, now = _new_id(), self._state.clock()
-        depth = await self._depth(caller, request.parent)
+        depth, limits = await self._below(caller, request)
         await self._check_blockers(caller, id, request.blocked_by)
         spec = TaskSpec(
             **{name: getattr(request, name) for name in _COPIED},
@@ -278,6 +279,7 @@ class Tasks:
             agents=agents if request.agents else (),
             attempts=max(request.attempts, len(agents)),
             depth=depth,
+            limits=limits,
         )
         task = Task(
             id=id,
@@ -307,21 +309,17 @@ class Tasks:
     def _default_agent(self, request: TaskRequest) -> str:
         return "command" if request.command else self._defaults.agent
 
-    async def _depth(self, caller: Caller, parent: str | None) -> int:
-        if parent is None:
-            return 0
-        above = await self.find(caller, parent)
-        policy = self._defaults.policy
-        if above.spec.depth + 1 > policy.depth:
-            raise Busy(f"task {parent!r} is {above.spec.depth} levels deep already; tasks below it are not allowed")
-        children = await self._state.store.query(TaskQuery(parent=parent))
-        if len(children) >= policy.children:
-            raise Busy(f"task {parent!r} has {len(children)} tasks below it already; that is the limit")
-        return above.spec.depth + 1
+    async def _below(self, caller: Caller, request: TaskRequest) -> tuple[int, TaskLimits]:
+        """How deep it is below other tasks, and what those leave it."""
+        if request.parent is None:
+            return 0, request.limits
+        above = await self.find(caller, request.parent)
+        children = await self._state.store.query(TaskQuery(parent=request.parent))
+        return above.spec.depth + 1, child_limits(above, children, request.limits, self._defaults.policy)
 
 
 _COPIED = (
-    "repository", "prompt", "model", "template", "provider", "command", "checks", "limits", "network", "secrets",
+    "repository", "prompt", "model", "template", "provider", "command", "checks", "network", "secrets",
     "labels", "parent", "blocked_by", "issue", "draft_on_failure", "artifacts", "reviewers",
 )  # fmt: skip
 

@@ -31,12 +31,15 @@ def add(
         str | None, typer.Option(help="The environment variable that holds the token, here or in the server.")
     ] = None,
     forge: Annotated[str | None, typer.Option(help="github or remote. Default: told by the address.")] = None,
+    app: Annotated[
+        bool | None, typer.Option("--app/--no-app", help="Use the server's GitHub App. Default: without a token.")
+    ] = None,
     branch: Annotated[str | None, typer.Option(help="Where tasks start. Default: its own default branch.")] = None,
     as_json: Json = False,
 ) -> None:
     """Add a repository that is elsewhere. The token is kept by the server and never enters a sandbox."""
     chosen = name or url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
-    body: dict[str, Any] = {"name": chosen, "url": url, "forge": forge, "default_branch": branch}
+    body: dict[str, Any] = {"name": chosen, "url": url, "forge": forge, "github_app": app, "default_branch": branch}
     if token_env is not None:
         # The variable of whoever types this, if there is one; else the server looks it up in its own environment.
         here = os.environ.get(token_env)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandlot.platform.config.configuration import GitHubConfig
 from sandlot.platform.core.forges import ForgeKind, GitRemote, Repository
 from sandlot.platform.core.ports import Clock
 from sandlot.platform.events.log import EventLog
+from sandlot.platform.forges.github import GitHubForge
+from sandlot.platform.forges.github_accounts import GitHubAccounts, GitHubApp
 from sandlot.platform.forges.local import LocalForge
 from sandlot.platform.forges.ports import Forge
 from sandlot.platform.forges.remote import RemoteForge
@@ -27,6 +30,7 @@ class ForgeParts:
     route: Route
     events: EventLog
     clock: Clock
+    github: GitHubConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,7 @@ class BuiltForges:
     git: GitService
     repositories: Repositories
     local: LocalForge
+    github: GitHubForge
 
 
 async def build_forges(parts: ForgeParts) -> BuiltForges:
@@ -54,6 +59,7 @@ async def build_forges(parts: ForgeParts) -> BuiltForges:
     )
     forges[ForgeKind.LOCAL] = local
     forges[ForgeKind.REMOTE] = RemoteForge(git.git)
+    forges[ForgeKind.GITHUB] = github = GitHubForge(GitHubAccounts(app=_app(parts.github), clock=parts.clock))
     repositories = Repositories(
         store=SqlRepositories(parts.database, parts.route),
         forges=forges,
@@ -62,4 +68,10 @@ async def build_forges(parts: ForgeParts) -> BuiltForges:
         events=parts.events,
         clock=parts.clock,
     )
-    return BuiltForges(git=git, repositories=repositories, local=local)
+    return BuiltForges(git=git, repositories=repositories, local=local, github=github)
+
+
+def _app(config: GitHubConfig | None) -> GitHubApp | None:
+    if config is None:
+        return None
+    return GitHubApp(id=config.app_id, private_key=config.private_key, url=config.url)

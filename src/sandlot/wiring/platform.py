@@ -127,8 +127,10 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 route=route,
                 events=events,
                 clock=clock,
+                github=config.github,
             )
         )
+        stack.push_async_callback(forges.github.close)
         agents = load_agents()
         tasks = build_tasks(
             TaskParts(

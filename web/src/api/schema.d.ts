@@ -1878,6 +1878,11 @@ export interface components {
             token_env?: string | null;
             /** Token */
             token?: string | null;
+            /**
+             * Github App
+             * @description The server's GitHub App speaks for it; for admins. Left out: if there is one and no token.
+             */
+            github_app?: boolean | null;
             /** Default Branch */
             default_branch?: string | null;
             /**
@@ -2442,6 +2447,8 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
+            /** Github App */
+            github_app: boolean;
             /** Problem */
             problem: string | null;
         };

@@ -29,6 +29,9 @@ class CreateRepository(Body):
         None, description="The server's environment variable with the token; for admins."
     )
     token: Annotated[str, Field(max_length=2000)] | None = None
+    github_app: bool | None = Field(
+        None, description="The server's GitHub App speaks for it; for admins. Left out: if there is one and no token."
+    )
     default_branch: Annotated[str, Field(max_length=200)] | None = None
     empty: bool = Field(False, description="Hosted here: without a first commit, for a history of your own.")
     user_id: Identifier | None = Field(None, description="With an admin key: whose it is. Left out: everybody's.")
@@ -64,6 +67,7 @@ class RepositoryInfo(BaseModel):
     clone_url: str
     user_id: str | None
     created_at: datetime
+    github_app: bool
     problem: str | None
 
 
@@ -148,6 +152,7 @@ def repository_info(repository: Repository, here: str) -> RepositoryInfo:
         clone_url=repository.url or hosted,
         user_id=repository.user_id,
         created_at=repository.created_at,
+        github_app=repository.github_app,
         problem=repository.problem,
     )
 

@@ -35,6 +35,7 @@ async def add(body: bodies.CreateRepository, request: Request, deps: Given, call
         forge=body.forge,
         token_env=body.token_env,
         token=body.token,
+        github_app=body.github_app,
         default_branch=body.default_branch,
         empty=body.empty,
         user_id=body.user_id,

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sandlot.platform.core.errors import ConfigurationError
@@ -134,6 +136,15 @@ class ConsoleTable(_Table):
     hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")], ...] = ()
 
 
+class GitHubTable(_Table):
+    """A GitHub App of this server, at github.com or at an Enterprise Server."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^/?#@]+$")] = "https://github.com"
+    app_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+    private_key_env: str | None = None
+    private_key_file: Path | None = None
+
+
 class _File(_Table):
     default: str | None = None
     providers: Mapping[Name, ProviderTable] = {}
@@ -145,6 +156,17 @@ class _File(_Table):
     secrets: Mapping[Name, ValueReference] = {}
     webhooks: tuple[WebhookTable, ...] = ()
     console: ConsoleTable = ConsoleTable()
+    github: GitHubTable | None = None
+
+
+class GitHubConfig(BaseModel):
+    """The GitHub App with its key looked up."""
+
+    model_config = ConfigDict(frozen=True)
+
+    url: str
+    app_id: str
+    private_key: Annotated[str, Field(repr=False)]
 
 
 class ProviderConfig(BaseModel):
@@ -171,6 +193,7 @@ class Configuration(BaseModel):
     task_agent: str
     secrets: Annotated[Mapping[str, str], Field(repr=False)]
     webhooks: Sequence[Webhook]
+    github: GitHubConfig | None = None
     console_hosts: Sequence[str] = ()  # further names at which the console is served
 
 
@@ -204,6 +227,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
         task_agent=file.tasks.agent,
         secrets=look_up.values("secrets", file.secrets),
         webhooks=[_webhook(table, look_up) for table in file.webhooks],
+        github=_github(place, file.github, look_up),
         console_hosts=file.console.hosts,
     )
 
@@ -219,7 +243,7 @@ def variables(path: Path) -> set[str]:
         elif isinstance(value, list):
             for inner in value:
                 walk(inner)
-        elif isinstance(value, str) and key in ("env", "key_env", "secret_env"):
+        elif isinstance(value, str) and key in ("env", "key_env", "secret_env", "private_key_env"):
             found.add(value)
 
     walk(_read(path))
@@ -349,6 +373,19 @@ def _webhook(table: WebhookTable, look_up: _Lookup) -> Webhook:
     )
 
 
+def _github(place: str, table: GitHubTable | None, look_up: _Lookup) -> GitHubConfig | None:
+    if table is None:
+        return None
+    key = look_up.secret("github", table.private_key_env, table.private_key_file)
+    if key is None:
+        raise ConfigurationError(f"{place}: github: the key is missing; use private_key_env or private_key_file")
+    try:
+        load_pem_private_key(key.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigurationError(f"{place}: github: the private key is not the PEM file that GitHub gave") from None
+    return GitHubConfig(url=table.url.rstrip("/"), app_id=table.app_id, private_key=key)
+
+
 _KNOWN = {
     "providers": sorted({*LocalTable.model_fields, *CloudTable.model_fields, *UrlTable.model_fields}),
     "agents": sorted(AgentTable.model_fields),
@@ -357,6 +394,7 @@ _KNOWN = {
     "tasks": sorted(TasksTable.model_fields),
     "webhooks": sorted(WebhookTable.model_fields),
     "console": sorted(ConsoleTable.model_fields),
+    "github": sorted(GitHubTable.model_fields),
 }
 
 

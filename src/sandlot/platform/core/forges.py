@@ -38,6 +38,7 @@ class Repository:
     user_id: str | None = None  # None: everybody's
     token_env: str | None = None  # the environment variable of the server that holds the token
     token: str | None = field(default=None, repr=False)
+    github_app: bool = False  # the server's GitHub App speaks for it
     problem: str | None = None
     revision: int = 0
 
@@ -142,6 +143,7 @@ class PullRequest:
     merged_at: datetime | None = None
     merge_sha: str | None = None
     mergeable: bool | None = None  # None: not known yet
+    is_fork: bool = False  # its head is in another repository
     checks: tuple[PullRequestCheck, ...] = ()
     comments: tuple[PullComment, ...] = ()
 

@@ -74,6 +74,17 @@ class ListsPullRequests(Protocol):
         """Newest first, without comments; at most a hundred."""
 
 
+@runtime_checkable
+class TellsAddresses(Protocol):
+    """A forge that is told by the address of a repository."""
+
+    def is_at(self, url: str) -> bool:
+        """Whether the repository at this address is this forge's."""
+
+    def speaks_for(self, url: str) -> bool:
+        """Whether the server has an account of its own there, for repositories without a token."""
+
+
 class RepositoryStore(AggregateStore[Repository], Protocol):
     async def by_name(self, name: str) -> Repository | None: ...
 

@@ -15,7 +15,7 @@ from sandlot.platform.core.model import Caller
 from sandlot.platform.core.ports import Clock
 from sandlot.platform.events.log import EventLog
 from sandlot.platform.forges.local import LocalForge
-from sandlot.platform.forges.ports import Forge, RepositoryStore
+from sandlot.platform.forges.ports import Forge, RepositoryStore, TellsAddresses
 from sandlot.platform.git.mirrors import Mirrors
 from sandlot.platform.git.records import Branch
 
@@ -33,6 +33,7 @@ class NewRepository:
     forge: ForgeKind | None = None
     token_env: str | None = None
     token: str | None = field(default=None, repr=False)
+    github_app: bool | None = None  # None: if an admin adds it without a token, and the server has one there
     default_branch: str | None = None
     empty: bool = False  # without a first commit, for a history of your own
     user_id: str | None = None
@@ -78,7 +79,8 @@ class Repositories:
         found = branch or facts.default_branch
         if found is None:
             raise InvalidRequest(f"repository {repository.name!r} has no branch yet; push a first commit to it")
-        return replace(repository, default_branch=found)
+        problem = None if facts.may_push else "the token may read it, but not push"
+        return replace(repository, default_branch=found, problem=problem)
 
     def _checked(self, caller: Caller, new: NewRepository) -> Repository:
         if not REPOSITORY_NAME.fullmatch(new.name):
@@ -89,7 +91,7 @@ class Repositories:
             raise InvalidRequest("default_branch is not the name of a branch")
         url = _checked_url(new.url) if new.url is not None else None
         self._check_trust(caller, new, url)
-        kind = _kind(url, new.forge, has_github=ForgeKind.GITHUB in self._forges)
+        kind = self._kind(url, new.forge)
         if kind not in self._forges:
             raise InvalidRequest(f"this server has no forge {kind.value!r}")
         return Repository(
@@ -102,7 +104,30 @@ class Repositories:
             user_id=new.user_id if caller.is_admin else caller.user_id,
             token_env=new.token_env,
             token=new.token or None,
+            github_app=self._uses_app(caller, new, url, kind),
         )
+
+    def _kind(self, url: str | None, asked: ForgeKind | None) -> ForgeKind:
+        if url is None:
+            if asked not in (None, ForgeKind.LOCAL):
+                raise InvalidRequest(f"a repository at {asked.value!r} needs its url")
+            return ForgeKind.LOCAL
+        if asked is ForgeKind.LOCAL:
+            raise InvalidRequest("a repository that is hosted here has no url of its own")
+        told = (kind for kind, forge in self._forges.items() if isinstance(forge, TellsAddresses) and forge.is_at(url))
+        return asked or next(told, ForgeKind.REMOTE)
+
+    def _uses_app(self, caller: Caller, new: NewRepository, url: str | None, kind: ForgeKind) -> bool:
+        """The App may see more than a user who names a repository: only an admin lets it speak for one."""
+        forge = self._forges[kind]
+        has_app = url is not None and isinstance(forge, TellsAddresses) and forge.speaks_for(url)
+        if new.github_app and not has_app:
+            raise InvalidRequest("this server has no GitHub App for that address; configure [github], or give a token")
+        if new.github_app and (new.token or new.token_env):
+            raise InvalidRequest("give a token, or github_app, not both")
+        if new.github_app is not None:
+            return new.github_app
+        return has_app and caller.is_admin and new.token is None and new.token_env is None
 
     def _check_trust(self, caller: Caller, new: NewRepository, url: str | None) -> None:
         """A user's address must not lead the server into its own network, nor its environment to that address."""
@@ -114,6 +139,8 @@ class Repositories:
             return
         if new.user_id not in (None, caller.user_id):
             raise Forbidden("this key belongs to another user than user_id names")
+        if new.github_app:
+            raise Forbidden("the GitHub App of the server is for its admin; give a token of your own")
         if new.token_env is not None:
             raise Forbidden("variables of the server are for its admin; give the token itself")
         if url is not None and (urlsplit(url).scheme != "https" or urlsplit(url).netloc.lower() not in PUBLIC_HOSTS):
@@ -179,16 +206,3 @@ def _checked_url(url: str) -> str:
     if parts.query or parts.fragment or len(url) > 1000 or not re.fullmatch(r"[!-~]+", url) or port == 0:
         raise InvalidRequest("this is not the address of a git repository")
     return url.rstrip("/")
-
-
-def _kind(url: str | None, asked: ForgeKind | None, *, has_github: bool) -> ForgeKind:
-    if url is None:
-        if asked not in (None, ForgeKind.LOCAL):
-            raise InvalidRequest(f"a repository at {asked.value!r} needs its url")
-        return ForgeKind.LOCAL
-    if asked is ForgeKind.LOCAL:
-        raise InvalidRequest("a repository that is hosted here has no url of its own")
-    if asked is not None:
-        return asked
-    is_github = has_github and urlsplit(url).hostname == "github.com"
-    return ForgeKind.GITHUB if is_github else ForgeKind.REMOTE

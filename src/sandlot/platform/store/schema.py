@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, false
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0009"  # the newest migration
+REVISION = "p0010"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -177,6 +177,7 @@ repositories = Table(
     Column("user_id", String),
     Column("token_env", String),
     Column("token", String),
+    Column("github_app", Boolean, nullable=False, server_default=false()),
     Column("problem", String),
     Column("revision", Integer, nullable=False),
     Index("platform_repositories_name", "name", unique=True),

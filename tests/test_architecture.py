@@ -67,7 +67,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sql": set(),
     "client": set(),
 }
-SHARED = {"children", "program", "spans", "tarfiles"}  # leaves that know nobody and that everybody may use
+SHARED = {
+    "bounded_json",
+    "children",
+    "program",
+    "spans",
+    "tarfiles",
+}  # leaves that know nobody and that everybody may use
 EVERYTHING = ("wiring", "cli")  # what puts the parts together and what people type may know everyone
 
 # What only some folders may touch, outside the package.

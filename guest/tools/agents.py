@@ -75,6 +75,8 @@ def load(directory: Path) -> tuple[tuple[Agent, ...], dict[str, str]]:
     agents, environment = [], {"TERM": "dumb"}
     for path in sorted(directory.glob("*.toml")):
         told = tomllib.loads(path.read_text())
+        if "tool" not in told:
+            continue
         arguments, read = tuple(told["answer"]["arguments"]), READERS[told["answer"]["output"]]
         agents.append(Agent(told["tool"], told["program"], told["title"], arguments, told["model"]["flag"], read))
         environment.update(told.get("environment", {}))

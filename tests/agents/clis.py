@@ -16,7 +16,9 @@ from sandlot.platform.agents.descriptions import load_agents
 HIDDEN = (
     "ANTHROPIC_", "CLAUDE", "OPENAI_", "CODEX_", "GEMINI_", "GOOGLE_", "OPENCODE_", "AWS_", "AZURE_", "E2B_", "SANDLOT_", "XDG_",
 )  # fmt: skip
-DESCRIBED = load_agents()
+DESCRIBED = {
+    name: agent for name, agent in load_agents().items() if agent.install is not None
+}  # those that need a model
 NAMES = tuple(DESCRIBED)
 QUIET = {
     **{name: value for agent in DESCRIBED.values() for name, value in agent.offline.items()},

@@ -161,7 +161,10 @@ async def test_a_provider_that_says_no_is_quoted_and_leaves_nothing(http: httpx.
 async def test_the_agents_that_can_be_started_are_listed(quick: Served) -> None:
     async with quick.http() as http:
         listed = (await http.get("/platform/agents")).json()["agents"]
-    assert {"id": "claude", "title": "Claude Code", "program": "claude"} in listed and len(listed) == 4
+    agents = {agent["id"]: agent for agent in listed}
+    assert agents["claude"]["title"] == "Claude Code" and "ANTHROPIC_API_KEY" in agents["claude"]["env"]
+    assert agents["claude"]["template"] == "agent" and agents["claude"]["resumes"]
+    assert agents["command"]["template"] == agents["scripted"]["template"] == "base"
 
 
 @pytest.mark.parametrize("path", ["/sandboxes/create", "/sandboxes/run-command", "/sandboxes/status", "/events"])

@@ -14,7 +14,7 @@ import pytest
 from tests.contract.node_host import HostOfNode, OpenNode
 from tests.contract.test_node import NEW
 
-from sandlot.engine.core import bounded_json
+from sandlot import bounded_json
 from sandlot.engine.core.errors import EngineError, MachineFailed
 from sandlot.engine.core.model import ENVD_PORT
 from sandlot.engine.node.envd.client import EnvdClient

@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Agents
-         * @description The agents of the template `agent`, and what they are called.
+         * @description The agents that work on tasks or in sandboxes, and what they need.
          */
         get: operations["agents_platform_agents_get"];
         put?: never;
@@ -1361,9 +1361,24 @@ export interface components {
             title: string;
             /**
              * Program
-             * @description Its command in a sandbox of the template `agent`.
+             * @description Its command in a sandbox.
              */
             program: string;
+            /**
+             * Template
+             * @description What it works on tasks in, unless a task says otherwise. None: not at all.
+             */
+            template: string | null;
+            /**
+             * Env
+             * @description Variables with which it finds its model; one of them is enough.
+             */
+            env: string[];
+            /**
+             * Resumes
+             * @description It remembers its earlier turns of a task.
+             */
+            resumes: boolean;
         };
         /** AgentList */
         AgentList: {

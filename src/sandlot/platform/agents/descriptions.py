@@ -13,6 +13,16 @@ from sandlot.data_files import data_files
 from sandlot.platform.core.errors import ConfigurationError
 
 PROMPT, MODEL = "{prompt}", "{model}"
+Output = Literal[
+    "text",
+    "claude-json",
+    "gemini-json",
+    "claude-stream",
+    "codex-stream",
+    "gemini-stream",
+    "opencode-stream",
+    "copilot-stream",
+]
 AgentId = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 
 
@@ -35,9 +45,7 @@ class AgentMode(_Table):
     """One way of starting it. `output` names the format of what it prints."""
 
     arguments: tuple[str, ...]
-    output: Literal[
-        "text", "claude-json", "gemini-json", "claude-stream", "codex-stream", "gemini-stream", "opencode-stream"
-    ]
+    output: Output
 
 
 class AgentEndpoint(_Table):
@@ -54,15 +62,30 @@ class PointedAgent(_Table):
     files: Annotated[Mapping[str, str], Field(repr=False)]
 
 
+class AgentTask(_Table):
+    """How it works on a task. The prompt is on its standard input, and wherever `{prompt}` stands among the arguments."""
+
+    start: tuple[str, ...]
+    resume: tuple[str, ...] | None = None  # with `{session}`; None: every turn begins anew
+    output: Output
+    interrupt: tuple[Literal["INT", "TERM", "KILL"], ...] = ("INT", "TERM", "KILL")
+    grace_s: Annotated[int, Field(gt=0, le=60)] = 5  # between two of these signals
+    template: str = "agent"
+    env: tuple[str, ...] = ()  # variables that it needs; one of them is enough
+    environment: Mapping[str, str] = {}  # what it is told in a task
+    carries: str | None = None  # a program of ours, below `guest/`, that goes into the sandbox with each turn
+
+
 class AgentDescription(_Table):
     id: AgentId
     title: str
     program: str
-    tool: str  # the name of its MCP tool in a sandbox
-    install: AgentInstall
-    model: AgentModel
-    answer: AgentMode  # one answer at the end; the prompt on standard input
-    stream: AgentMode  # events while it works; the prompt as an argument
+    tool: str | None = None  # the name of its MCP tool in a sandbox
+    install: AgentInstall | None = None  # None: nothing to install
+    model: AgentModel | None = None  # None: it has no choice of models
+    answer: AgentMode | None = None  # one answer at the end; the prompt on standard input
+    stream: AgentMode | None = None  # events while it works; the prompt as an argument
+    task: AgentTask | None = None
     environment: Mapping[str, str] = {}  # what it wants to know in a sandbox
     offline: Mapping[str, str] = {}  # what keeps it to the model's address
     endpoint: AgentEndpoint = AgentEndpoint()
@@ -81,8 +104,15 @@ class AgentDescription(_Table):
         files = {path: _filled(text, values) for path, text in self.endpoint.files.items()}
         return PointedAgent(environment=environment, files=files)
 
-    def _command(self, mode: AgentMode, prompt: str, model: str | None) -> tuple[str, ...]:
-        flags = (self.model.flag, model) if model is not None else ()
+    def model_flags(self, model: str | None) -> tuple[str, ...]:
+        return (self.model.flag, model) if self.model is not None and model is not None else ()
+
+    def _command(self, mode: AgentMode | None, prompt: str, model: str | None) -> tuple[str, ...]:
+        if mode is None:
+            raise ConfigurationError(
+                f"the agent {self.id!r} cannot be started this way: its description does not say how"
+            )
+        flags = self.model_flags(model)
         parts = {PROMPT: (prompt,), MODEL: flags}
         return (self.program, *(word for argument in mode.arguments for word in parts.get(argument, (argument,))))
 

@@ -46,7 +46,12 @@ class ToolsAccess(BaseModel):
 class AgentInfo(BaseModel):
     id: str
     title: str
-    program: str = Field(description="Its command in a sandbox of the template `agent`.")
+    program: str = Field(description="Its command in a sandbox.")
+    template: str | None = Field(
+        description="What it works on tasks in, unless a task says otherwise. None: not at all."
+    )
+    env: list[str] = Field(description="Variables with which it finds its model; one of them is enough.")
+    resumes: bool = Field(description="It remembers its earlier turns of a task.")
 
 
 class AgentList(BaseModel):

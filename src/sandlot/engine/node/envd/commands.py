@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from sandlot.engine.core import bounded_json
+from sandlot import bounded_json
 from sandlot.engine.core.errors import GuestUnresponsive, MachineFailed, StepFailed
 from sandlot.engine.core.model import ENVD_PORT
 

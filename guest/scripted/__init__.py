@@ -1,0 +1,1 @@
+"""An agent without a model, for demonstrations and tests."""

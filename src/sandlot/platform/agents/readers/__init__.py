@@ -1,0 +1,1 @@
+"""Readers of what agents print, one module for each format."""

@@ -1,0 +1,32 @@
+"""Which reader reads an agent's output, by the format that the agent's description names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sandlot.platform.agents.prices import Prices, list_prices
+from sandlot.platform.agents.readers.claude import ClaudeEvents
+from sandlot.platform.agents.readers.lines import MOST_LINE, Dialect, EventLines
+from sandlot.platform.agents.readers.notes import ASKING, TurnNotes
+from sandlot.platform.agents.readers.text import TextLines
+from sandlot.platform.agents.reading import StreamReader, TurnEnd
+from sandlot.platform.core.errors import ConfigurationError
+
+__all__ = ["ASKING", "MOST_LINE", "StreamReader", "TurnEnd", "stream_reader"]
+
+_DIALECTS: Mapping[str, Callable[[TurnNotes], Dialect]] = {
+    "claude-stream": ClaudeEvents,
+}
+
+
+def stream_reader(output: str, prices: Prices | None = None) -> StreamReader:
+    """A new one for each turn. `output` is that of the description's `[task]` part."""
+    notes = TurnNotes(prices or list_prices())
+    if output == "text":
+        return TextLines(notes)
+    dialect = _DIALECTS.get(output)
+    if dialect is None:
+        raise ConfigurationError(
+            f"{output!r} is not a stream that can be read (those are: {', '.join(_DIALECTS)}, text)"
+        )
+    return EventLines(dialect(notes), notes)

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.e2e.server import Server
+from tests.security.test_archives import pax_bomb
 
 pytestmark = pytest.mark.timeout(300)  # builds take as long as the machine is busy
 
@@ -74,9 +75,10 @@ def copy(server: Server, content: bytes, args: list[str], before: list[dict[str,
         (lambda: archive(("a", {"type": tarfile.FIFOTYPE}, b"")), "neither file"),
         (lambda: b"this is no archive", "cannot be read"),
         (lambda: archive(("a", FILE, b"x" * 4096))[:-20], "cannot be read"),
+        (pax_bomb, "more memory than unpacking it may"),
         (lambda: archive(("big", FILE, b"\0" * (200 << 20))), "disk full"),
     ],
-    ids=["dots", "absolute", "link", "hard-link", "device", "fifo", "no-archive", "cut-off", "too-large"],
+    ids=["dots", "absolute", "link", "hard-link", "device", "fifo", "no-archive", "cut-off", "pax-bomb", "too-large"],
 )
 def test_an_archive_that_is_not_what_it_should_be_fails_its_step(
     server: Server, content: Callable[[], bytes], message: str

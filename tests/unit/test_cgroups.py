@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandlot.engine.node.runtimes import cgroups
-from sandlot.engine.node.runtimes.cgroups import Cgroup
+from sandlot.engine.node.runtimes.cgroups import Cgroup, Limits
 
 
 @pytest.fixture
@@ -67,3 +67,21 @@ def test_a_pid_file_cannot_make_a_strange_process_a_machines_own(group: Path) ->
     assert not cgroup.holds(1)
     for pid in (0, 1, -1):
         cgroup._kill_one(pid)  # would raise, or worse, if it signalled anything
+
+
+@pytest.mark.parametrize("is_v2", [True, False])
+def test_a_group_is_made_with_its_limits_in_both_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_v2: bool
+) -> None:
+    if is_v2:
+        (tmp_path / "cgroup.controllers").write_text("")
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    made = Cgroup("/some/group").make(Limits(memory_bytes=1 << 20, processes=5, cpus=0.5))
+    written = {path.name: path.read_text() for each in made for path in each.iterdir()}
+    assert all(each.is_relative_to(tmp_path) for each in made)
+    if is_v2:
+        assert written == {"memory.max": "1048576", "pids.max": "5", "cpu.max": "50000 100000"}
+        assert (tmp_path / "some" / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+    else:
+        assert written["memory.limit_in_bytes"] == "1048576" and written["pids.max"] == "5"
+        assert (written["cpu.cfs_quota_us"], written["cpu.cfs_period_us"]) == ("50000", "100000")

@@ -17,7 +17,7 @@ from pathlib import Path
 from sandlot.engine.core.errors import MachineFailed, NotFound, StepFailed, Unavailable
 from sandlot.engine.core.model import LayerResult, NetworkPolicy, NewMachine, PauseMode, StepRun, Template
 from sandlot.engine.core.ports import Output
-from sandlot.engine.node import processes, trees
+from sandlot.engine.node import confined, processes, trees
 from sandlot.engine.node.boot import captures_memory
 from sandlot.engine.node.envd import start_command
 from sandlot.engine.node.envd.commands import CommandClient, EnvdAddress
@@ -27,7 +27,7 @@ from sandlot.engine.node.images.step_cache import StepCache
 from sandlot.engine.node.machines import MachineFactory
 
 RUNTIME = "container"  # its disks can be read by the host, which is what makes layers of them
-PLACE_TIMEOUT_S = 3600
+EDIT_TIMEOUT_S = 3600
 COPY_TIMEOUT_S = 3600
 FULL = 0.9  # of a disk: the rest is what the file system itself takes, or keeps
 BUILD_FILES = "/run/sandlot-build"  # what only the build sees; it never gets into a layer
@@ -82,13 +82,14 @@ class LocalBuildRunner:
                 "acts": given,
             }
             # By path: as a module of the package it would need the package, and with it half a second.
-            done = await processes.run(
+            done = await confined.run(
                 *(sys.executable, "-I", "-S", layer_editor.__file__),
+                allowance=confined.Allowance(file_bytes=disk_mb << 20, timeout_s=EDIT_TIMEOUT_S),
                 input=json.dumps(job).encode(),
-                timeout_s=PLACE_TIMEOUT_S,
-                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
                 pass_fds=files,
             )
+        except confined.OverLimit as error:
+            raise StepFailed(f"0:the uploaded files cannot be used: {error}") from error
         except processes.CommandFailed as error:
             raise MachineFailed(f"files of a build could not be put in place: {error.output.strip()[-300:]}") from error
         finally:

@@ -59,26 +59,29 @@ async def run(
     in_host_mounts: bool = False,
     stdio: IO[bytes] | int | None = None,
     pass_fds: Sequence[int] = (),
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
 ) -> Completed:
     """Run a program to its end and return what it wrote.
 
     Output goes to memory files, not pipes: a daemon that the program leaves behind cannot hold us up. A program whose
-    children outlive it and are not trusted (a container runtime) gets `stdio` (for example DEVNULL) instead.
+    children outlive it and are not trusted (a container runtime) gets `stdio` (for example DEVNULL) instead. `stdin` and
+    `stdout` are files that it reads from and writes to.
     Raises `CommandFailed` on a non-zero status (unless `check` is false) or when the time is up.
     """
     argv = (*_entering_host_mounts(), *argv) if in_host_mounts else argv
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(os.fdopen(os.memfd_create("stdout"), "w+b"))
         err = stack.enter_context(os.fdopen(os.memfd_create("stderr"), "w+b"))
-        stdin: IO[bytes] | int = subprocess.DEVNULL
+        given: IO[bytes] | int = subprocess.DEVNULL if stdin is None else stdin
         if input is not None:
-            stdin = stack.enter_context(os.fdopen(os.memfd_create("stdin"), "w+b"))
-            stdin.write(input)
-            stdin.seek(0)
+            given = stack.enter_context(os.fdopen(os.memfd_create("stdin"), "w+b"))
+            given.write(input)
+            given.seek(0)
         child = _spawn(
             argv,
-            stdin=stdin,
-            stdout=out if stdio is None else stdio,
+            stdin=given,
+            stdout=stdout or (out if stdio is None else stdio),
             stderr=err if stdio is None else stdio,
             env=dict(env) if env is not None else None,
             cwd=cwd,

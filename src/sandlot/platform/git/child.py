@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from sandlot.platform.core.errors import Unavailable
 PIECE = 256 << 10
 PIPE_BYTES = 1 << 20
 KEPT_STDERR = 16 << 10
+MEMORY = 1 << 30  # of one process of git, files that it maps not counted
 
 
 class Child:
@@ -50,6 +52,8 @@ class Child:
             )
         except FileNotFoundError as error:
             raise Unavailable(f"{argv[0]!r} or {str(cwd)!r} is not there on this host") from error
+        with contextlib.suppress(ProcessLookupError):  # before it is fed: hostile packs ask for any amount
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY, MEMORY))
         child = cls(process)
         try:
             await child._connect()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from sandlot import bounded_json
 from sandlot.engine.core.errors import StepFailed
 from sandlot.engine.core.model import AmazonLogin, RegistryLogin
 
@@ -67,7 +67,7 @@ async def _answer(reply: aiohttp.ClientResponse) -> dict[str, Any]:
         if len(body) > ANSWER_LIMIT:
             raise StepFailed("Amazon's sign-in gave an answer that is too large")
     try:
-        answer = json.loads(body)
+        answer = bounded_json.loads(bytes(body), most_bytes=ANSWER_LIMIT)
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}

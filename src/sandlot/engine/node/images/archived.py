@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandlot import tarfiles
+from sandlot import bounded_json
 from sandlot.engine.core.errors import InvalidRequest
 
+MANIFEST_LIMIT = 8 << 20
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
@@ -23,16 +22,6 @@ class ArchivedImage:
     layers: tuple[Path, ...]  # bottom first
 
 
-def unpack_archive(file: Path, into: Path) -> Path:
-    """The directory that an archive holds. Names that lead out of it are refused."""
-    try:
-        with tarfile.open(file) as archive:
-            tarfiles.extract(archive, into)
-    except (tarfile.TarError, OSError) as error:
-        raise InvalidRequest(f"{file} is not an archive of an image: {error}") from error
-    return into
-
-
 def read_image(directory: Path) -> ArchivedImage:
     """Raises `InvalidRequest`. Everything that has a digest is checked against it."""
     try:
@@ -40,7 +29,7 @@ def read_image(directory: Path) -> ArchivedImage:
             return _layout(directory)
         if (directory / "manifest.json").is_file():
             return _docker_save(directory)
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError, OSError) as error:
         raise InvalidRequest(f"the image in {directory} cannot be read: {error}") from error
     raise InvalidRequest(
         f"{directory} holds neither an OCI layout (index.json) nor what `docker save` writes (manifest.json)"
@@ -48,12 +37,17 @@ def read_image(directory: Path) -> ArchivedImage:
 
 
 def _layout(directory: Path) -> ArchivedImage:
-    manifest = json.loads((directory / "index.json").read_text())
+    manifest = _read(directory / "index.json")
     while "manifests" in manifest:
-        manifest = json.loads(_blob(directory, _chosen(manifest["manifests"])).read_text())
+        manifest = _read(_blob(directory, _chosen(manifest["manifests"])))
     digest = manifest["config"]["digest"]
-    config = json.loads(_blob(directory, digest).read_text())
+    config = _read(_blob(directory, digest))
     return ArchivedImage(config, digest, tuple(_blob(directory, layer["digest"]) for layer in manifest["layers"]))
+
+
+def _read(path: Path) -> Any:
+    with path.open("rb") as file:
+        return bounded_json.loads(file.read(MANIFEST_LIMIT + 1), most_bytes=MANIFEST_LIMIT)
 
 
 def _chosen(manifests: list[dict[str, Any]]) -> str:
@@ -76,12 +70,10 @@ def _blob(directory: Path, digest: str) -> Path:
 
 
 def _docker_save(directory: Path) -> ArchivedImage:
-    said = json.loads((directory / "manifest.json").read_text())[0]
+    said = _read(directory / "manifest.json")[0]
     config_file = _inside(directory, said["Config"])
     digest = f"sha256:{hashlib.sha256(config_file.read_bytes()).hexdigest()}"
-    return ArchivedImage(
-        json.loads(config_file.read_text()), digest, tuple(_inside(directory, name) for name in said["Layers"])
-    )
+    return ArchivedImage(_read(config_file), digest, tuple(_inside(directory, name) for name in said["Layers"]))
 
 
 def _inside(directory: Path, name: str) -> Path:

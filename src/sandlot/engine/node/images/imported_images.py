@@ -11,7 +11,7 @@ from pathlib import Path
 from sandlot.engine.core.errors import InvalidRequest, StepFailed
 from sandlot.engine.core.model import Image
 from sandlot.engine.node.images import importing
-from sandlot.engine.node.images.archived import read_image, unpack_archive
+from sandlot.engine.node.images.archived import read_image
 from sandlot.engine.node.images.layers import Layers
 from sandlot.program import SANDLOT
 
@@ -30,7 +30,7 @@ class ImportedImages:
         scratch = importing.scratch(self._layers) / secrets.token_hex(6)
         scratch.mkdir(mode=0o700)
         try:
-            found = read_image(source if source.is_dir() else unpack_archive(source, scratch / "image"))
+            found = read_image(source if source.is_dir() else await _unpacked(source, scratch / "image"))
             layer = importing.layer_name(found.config_digest, [_digest(path) for path in found.layers])
             if not self._layers.has(layer):
                 copies = [
@@ -68,6 +68,15 @@ class ImportedImages:
                 f"{name[:120]!r} cannot name an image: use lower-case letters, digits, '.', '-' and '_'"
             )
         return self._directory / f"{name}.json"
+
+
+async def _unpacked(file: Path, into: Path) -> Path:
+    into.mkdir(mode=0o700)
+    try:
+        await importing.unpack_into(into, [file], MOST_BYTES)
+    except StepFailed as error:
+        raise InvalidRequest(f"{file} is not an archive of an image: {error}") from error
+    return into
 
 
 def _digest(path: Path) -> str:

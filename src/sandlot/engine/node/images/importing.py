@@ -14,7 +14,7 @@ from typing import Any
 from sandlot.data_files import SOURCES
 from sandlot.engine.core.errors import MachineFailed, StepFailed
 from sandlot.engine.core.model import Image
-from sandlot.engine.node import processes
+from sandlot.engine.node import confined, processes
 from sandlot.engine.node.images import unpacking
 from sandlot.engine.node.images.layers import Layers
 
@@ -61,12 +61,26 @@ async def readable(path: Path, most_bytes: int) -> Path:
         )
     plain = path.with_name(path.name + ".tar")
     try:
-        await processes.run(
-            *("prlimit", f"--fsize={most_bytes}", "zstd", "-q", "-d", str(path), "-o", str(plain)),
-            timeout_s=UNPACK_TIMEOUT_S,
-        )
+        with path.open("rb") as packed, plain.open("xb") as target:
+            # It needs no name, no right and no privilege: only these two files.
+            await confined.run(
+                *(
+                    "setpriv",
+                    "--reuid=65534",
+                    "--regid=65534",
+                    "--clear-groups",
+                    "--bounding-set=-all",
+                    "--no-new-privs",
+                ),
+                *("--inh-caps=-all", "zstd", "-q", "-d", "-c"),
+                allowance=confined.Allowance(file_bytes=most_bytes, timeout_s=UNPACK_TIMEOUT_S),
+                stdin=packed,
+                stdout=target,
+            )
+    except confined.OverLimit as error:
+        raise StepFailed(f"a layer of the image cannot be used: {error}") from error
     except processes.CommandFailed as error:
-        if plain.exists() and plain.stat().st_size >= most_bytes:
+        if plain.stat().st_size >= most_bytes:
             raise StepFailed(f"the image is larger than the {most_bytes >> 20} MiB it may be") from error
         raise StepFailed("a layer of the image is damaged: zstd cannot read it") from error
     path.unlink()
@@ -77,26 +91,33 @@ async def unpack(layers: Layers, name: str, files: Sequence[Path], most_bytes: i
     """Publish a layer from archives, bottom first. Raises `StepFailed`."""
 
     async def fill(target: Path) -> None:
-        fds = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in files]
-        job = {"root": str(target), "fds": fds, "limit": most_bytes}
-        try:
-            done = await processes.run(
-                *(sys.executable, "-m", unpacking.__name__),
-                input=json.dumps(job).encode(),
-                timeout_s=UNPACK_TIMEOUT_S,
-                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(SOURCES)},
-                pass_fds=fds,
-            )
-        except processes.CommandFailed as error:
-            raise MachineFailed(f"an image could not be unpacked: {error.output.strip()[-300:]}") from error
-        finally:
-            for fd in fds:
-                os.close(fd)
-        answer = json.loads(done.stdout)
-        if "refused" in answer:
-            raise StepFailed(f"the image cannot be used: {answer['refused']}")
+        await unpack_into(target, files, most_bytes)
 
     await layers.publish(name, fill)
+
+
+async def unpack_into(target: Path, files: Sequence[Path], most_bytes: int) -> None:
+    """Unpack archives over each other into an empty directory, in a confined program. Raises `StepFailed`."""
+    fds = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in files]
+    job = {"root": str(target), "fds": fds, "limit": most_bytes}
+    try:
+        done = await confined.run(
+            *(sys.executable, "-P", "-m", unpacking.__name__),
+            allowance=confined.Allowance(file_bytes=most_bytes, timeout_s=UNPACK_TIMEOUT_S),
+            input=json.dumps(job).encode(),
+            env={**confined.ENVIRONMENT, "PYTHONPATH": str(SOURCES)},
+            pass_fds=fds,
+        )
+    except confined.OverLimit as error:
+        raise StepFailed(f"the image cannot be used: {error}") from error
+    except processes.CommandFailed as error:
+        raise MachineFailed(f"an image could not be unpacked: {error.output.strip()[-300:]}") from error
+    finally:
+        for fd in fds:
+            os.close(fd)
+    answer = json.loads(done.stdout)
+    if "refused" in answer:
+        raise StepFailed(f"the image cannot be used: {answer['refused']}")
 
 
 def remove(directory: Path) -> None:

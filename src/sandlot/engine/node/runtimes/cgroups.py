@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 from sandlot.engine.core.errors import MachineFailed
 
 ROOT = Path("/sys/fs/cgroup")
+_PERIOD_US = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,15 @@ class Sample:
     cpu_ns: int
     mem_used: int  # without the page cache, with shared memory
     mem_cache: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the processes of a group may use together."""
+
+    memory_bytes: int
+    processes: int
+    cpus: float
 
 
 class Cgroup:
@@ -46,6 +56,35 @@ class Cgroup:
 
     def exists(self) -> bool:
         return any(path.is_dir() for path in self._dirs())
+
+    def make(self, limits: Limits) -> list[Path]:
+        """Make the group, with limits; the directories that a process has to join to be in it."""
+        quota = str(int(limits.cpus * _PERIOD_US))
+        if self._is_v2:
+            path = self._dir("")
+            path.mkdir(parents=True)
+            for above in (ROOT, path.parent):
+                (above / "cgroup.subtree_control").write_text("+memory +pids +cpu")
+            files = {
+                "memory.max": str(limits.memory_bytes),
+                "memory.swap.max": "0",
+                "pids.max": str(limits.processes),
+                "cpu.max": f"{quota} {_PERIOD_US}",
+            }
+            return [_fill(path, files)]
+        memory = {"memory.limit_in_bytes": str(limits.memory_bytes)}
+        if counts_swap():
+            memory["memory.memsw.limit_in_bytes"] = str(limits.memory_bytes)
+        files_of = {
+            "memory": memory,
+            "pids": {"pids.max": str(limits.processes)},
+            "cpu": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": quota},
+        }
+        made = []
+        for controller, files in files_of.items():
+            self._dir(controller).mkdir(parents=True)
+            made.append(_fill(self._dir(controller), files))
+        return made
 
     def sample(self) -> Sample:
         """Raises `FileNotFoundError` when the group is gone."""
@@ -128,12 +167,13 @@ class Cgroup:
     async def remove(self) -> None:
         """Remove the group's directories. The kernel lets go of the last process a moment after it has ended."""
         for _ in range(200):
-            if await asyncio.to_thread(self._removed):
+            if await asyncio.to_thread(self.remove_now):
                 return
             await asyncio.sleep(0.005)
         raise MachineFailed(f"the control group {self.path} is still in use; nothing else may be put into it")
 
-    def _removed(self) -> bool:
+    def remove_now(self) -> bool:
+        """Whether it could be removed."""
         if not all(_remove_tree(path) for path in self._dirs()):
             return False
         # On hybrid hosts crun writes to where the v2 hierarchy would be, although the server covers it.
@@ -174,6 +214,13 @@ def counts_swap() -> bool:
     """Whether this host can count swap as memory (v1 needs `swapaccount=1` at boot on some kernels)."""
     is_v2 = (ROOT / "cgroup.controllers").exists()
     return is_v2 or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
+
+
+def _fill(directory: Path, files: Mapping[str, str]) -> Path:
+    for name, value in files.items():
+        if name != "memory.swap.max" or (directory / name).exists():
+            (directory / name).write_text(value)
+    return directory
 
 
 def _tree(top: Path) -> Iterator[Path]:

@@ -39,7 +39,7 @@ from sandlot.engine.node.idle_freezer import IdleFreezer
 from sandlot.engine.node.machine_files import BootRecord
 from sandlot.engine.node.machine_table import LiveMachine
 from sandlot.engine.node.proxy.app import LocalProxy
-from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlTemplates
 from sandlot.server.http import Server, build_server
 from sandlot.server.telemetry import Telemetry, Watched
 
@@ -180,7 +180,7 @@ async def open_doors(
     access = Access(store=SqlAccess(database), clock=now)
     team = await access.ensure_first_team()
     _, secret = await access.create_key(team.id, "tests")
-    history = UsageHistory(control.nodes, control.lookup)
+    history = UsageHistory(control.nodes, control.lookup, SqlHistories(database))
     deps = Deps(
         control=control,
         access=access,
@@ -203,7 +203,6 @@ async def open_doors(
         domain=domain,
     )
     control.states.on_change(routes.changed)
-    control.states.on_change(history.changed)
     server = build_server(gateway, host="127.0.0.1", port=0, before_shutdown=node.real_proxy.close)
     try:
         async with serving(server):

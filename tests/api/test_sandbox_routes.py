@@ -173,7 +173,7 @@ async def test_a_team_sees_only_its_own(doors: Doors) -> None:
     _, secret = await doors.access.create_key(other.id, "theirs")
     async with doors.client(key=secret) as client:
         assert (await client.get("/v2/sandboxes")).json() == []
-        for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/metrics"), ("GET", "/logs")):
+        for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/metrics"), ("GET", "/logs"), ("GET", "/history")):
             response = await client.request(method, f"/sandboxes/{created['sandboxID']}{path}")
             assert response.status_code == 404
         metrics = await client.get("/sandboxes/metrics", params={"sandbox_ids": created["sandboxID"]})
@@ -195,7 +195,31 @@ async def test_usage_is_kept_and_a_fresh_look_is_taken(doors: Doors) -> None:
             assert (await client.get(f"/sandboxes/{sandbox_id}/metrics", params=wrong)).status_code == 400
         assert (await client.get("/sandboxes/metrics")).status_code == 400
         await client.delete(f"/sandboxes/{sandbox_id}")
-        assert (await client.get(f"/sandboxes/{sandbox_id}/metrics")).status_code == 404
+        assert len((await client.get(f"/sandboxes/{sandbox_id}/metrics")).json()) >= 2, "readable after the end"
+        many = await client.get("/sandboxes/metrics", params={"sandbox_ids": sandbox_id})
+        assert many.json()["sandboxes"] == {}, "but nothing of this moment"
+        assert (await client.get("/sandboxes/iunknown/metrics")).status_code == 404
+
+
+async def test_the_life_of_a_sandbox_is_readable_with_its_forks_and_why_it_ended(doors: Doors) -> None:
+    sandbox_id = (await doors.create())["sandboxID"]
+    async with doors.client() as client:
+        base = f"/sandboxes/{sandbox_id}"
+        assert (await client.post(f"{base}/pause")).status_code == 204
+        assert (await client.post(f"{base}/connect", json={"timeout": 60})).status_code == 201
+        fork = (await client.post(f"{base}/fork", json={"timeout": 60})).json()[0]["sandbox"]["sandboxID"]
+        assert (await client.delete(base)).status_code == 204
+        life = (await client.get(f"{base}/history")).json()
+        kinds = [mark["kind"] for mark in life["marks"]]
+        assert kinds == ["created", "paused", "resumed", "saved", "ended"]
+        assert life["marks"][-1]["detail"] == life["sandbox"]["endReason"] == "killed"
+        assert life["sandbox"]["state"] == "ended" and [one["sandboxID"] for one in life["forks"]] == [fork]
+        child = (await client.get(f"/sandboxes/{fork}/history")).json()
+        assert child["sandbox"]["source"] == sandbox_id and child["sandbox"]["state"] == "running"
+        over = (await client.get("/sandboxes/ended")).json()
+        assert [row["sandboxID"] for row in over] == [sandbox_id]
+        assert (await client.get("/sandboxes/ended", params={"since": 10**13})).json() == []
+        assert (await client.get("/sandboxes/iunknown/history")).status_code == 404
 
 
 async def test_logs_tell_the_story_also_after_the_end(doors: Doors) -> None:

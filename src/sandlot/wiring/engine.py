@@ -23,7 +23,7 @@ from sandlot.engine.core.errors import Unauthorized
 from sandlot.engine.core.model import State
 from sandlot.engine.gateway.app import App, Gateway
 from sandlot.engine.gateway.routes import Routes
-from sandlot.engine.store import Database, SqlAccess, SqlSandboxes, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlTemplates
 from sandlot.recipes.stock import StockNotes
 from sandlot.recipes.stock_templates import StockTemplates
 from sandlot.server import telemetry
@@ -68,7 +68,7 @@ async def open_engine(
         control = await stack.enter_async_context(_open_control(settings, database, built, stock))
         builds = await stack.enter_async_context(open_builds(settings, database, built, control, stock))
         stack.push_async_callback(stock.close)
-        history = UsageHistory(control.nodes, control.lookup)
+        history = UsageHistory(control.nodes, control.lookup, SqlHistories(database))
         numbers, grants = telemetry.Telemetry(), PortGrants()
         deps = Deps(
             control=control,
@@ -97,7 +97,6 @@ async def open_engine(
             domain=settings.domain,
         )
         control.states.on_change(routes.changed)
-        control.states.on_change(history.changed)
         reconciler = control.reconciler(
             sandboxes=SqlSandboxes(database), templates=SqlTemplates(database), kept=builds.builder
         )
@@ -113,6 +112,7 @@ async def open_engine(
                 partial(control.nodes.follow, control.ending.machine_exited),
                 reconciler.run,
                 history.run,
+                partial(history.tidy, now),
                 builds.cleanup.run,
                 *built.node.loops(),
             ),

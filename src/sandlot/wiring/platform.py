@@ -15,6 +15,7 @@ from sandlot.platform.agents.descriptions import load_agents
 from sandlot.platform.api.app import Platform
 from sandlot.platform.api.deps import Deps
 from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
+from sandlot.platform.console.histories import ConsoleHistories
 from sandlot.platform.console.logins import Logins
 from sandlot.platform.console.origins import ConsoleHosts
 from sandlot.platform.console.parts import Console, DoctorFinding, Operation, no_findings
@@ -160,11 +161,13 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             deliverer,
         )
         access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
+        shown = ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default)
         deps = Deps(
             access=access,
             console=Console(
                 logins=Logins(store=SqlLogins(setup.database), access=access, clock=clock),
-                sandboxes=ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default),
+                sandboxes=shown,
+                histories=ConsoleHistories(sandboxes=shown, state=state, events=SqlEvents(setup.database)),
                 operation=Operation(
                     queue=queue,
                     providers=providers,

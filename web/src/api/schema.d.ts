@@ -676,6 +676,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/console/api/sandboxes/ended": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Ended Sandboxes
+         * @description Sandboxes that ended and are remembered: of the caller's sessions; for admins, all of the default provider.
+         */
+        get: operations["ended_sandboxes_console_api_sandboxes_ended_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/console/api/sandboxes/{sandbox_id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Sandbox Life
+         * @description What happened to a sandbox and why it ended; also after its end.
+         */
+        get: operations["sandbox_life_console_api_sandboxes__sandbox_id__history_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/console/api/sandboxes/{sandbox_id}/forks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Fork Tree
+         * @description Its fork tree: from the first ancestor that is remembered to all that came from it.
+         */
+        get: operations["fork_tree_console_api_sandboxes__sandbox_id__forks_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/console/api/sandboxes": {
         parameters: {
             query?: never;
@@ -1552,6 +1612,14 @@ export interface components {
             /** Detail */
             detail: string;
         };
+        /** ConsoleForkTree */
+        ConsoleForkTree: {
+            /**
+             * Sandboxes
+             * @description Parents before children; `source` is the parent.
+             */
+            sandboxes: components["schemas"]["ConsolePastSandbox"][];
+        };
         /** ConsoleKey */
         ConsoleKey: {
             /** Id */
@@ -1577,6 +1645,21 @@ export interface components {
         ConsoleKeyList: {
             /** Keys */
             keys: components["schemas"]["ConsoleKey"][];
+        };
+        /** ConsoleLife */
+        ConsoleLife: {
+            /** @description None: its provider does not remember. */
+            sandbox: components["schemas"]["ConsolePastSandbox"] | null;
+            /**
+             * Marks
+             * @description Oldest first.
+             */
+            marks: components["schemas"]["ConsoleMark"][];
+            /**
+             * Why
+             * @description Why it ended, as a sentence.
+             */
+            why: string | null;
         };
         /** ConsoleLimits */
         ConsoleLimits: {
@@ -1614,6 +1697,80 @@ export interface components {
             fields: {
                 [key: string]: string;
             };
+        };
+        /** ConsoleMark */
+        ConsoleMark: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Kind
+             * @description created, paused, resumed, saved, ended; `session …`: an event of its session.
+             */
+            kind: string;
+            /** Detail */
+            detail: string | null;
+        };
+        /** ConsolePastList */
+        ConsolePastList: {
+            /**
+             * Sandboxes
+             * @description Newest first.
+             */
+            sandboxes: components["schemas"]["ConsolePastSandbox"][];
+        };
+        /** ConsolePastSandbox */
+        ConsolePastSandbox: {
+            /** Id */
+            id: string;
+            /** Template */
+            template: string;
+            /**
+             * State
+             * @description starting, running, paused or ended.
+             */
+            state: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Started At
+             * Format: date-time
+             */
+            started_at: string;
+            /** Ended At */
+            ended_at: string | null;
+            /**
+             * End Reason
+             * @description In the provider's words.
+             */
+            end_reason: string | null;
+            /**
+             * Source
+             * @description The sandbox whose state it began with.
+             */
+            source: string | null;
+            /** Cpu */
+            cpu: number;
+            /** Memory Mb */
+            memory_mb: number;
+            /** Metadata */
+            metadata: {
+                [key: string]: string;
+            };
+            /** Session Id */
+            session_id: string | null;
+            /** User Id */
+            user_id: string | null;
+            /**
+             * Name
+             * @description The name of its session.
+             */
+            name: string | null;
         };
         /** ConsolePolicy */
         ConsolePolicy: {
@@ -1743,6 +1900,11 @@ export interface components {
             user_id: string | null;
             /** Task Id */
             task_id: string | null;
+            /**
+             * Fork Of
+             * @description The session from whose sandbox it was made without the platform.
+             */
+            fork_of: string | null;
         };
         /** ConsoleSandboxList */
         ConsoleSandboxList: {
@@ -6615,6 +6777,315 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    ended_sandboxes_console_api_sandboxes_ended_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConsolePastList"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    sandbox_life_console_api_sandboxes__sandbox_id__history_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sandbox_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConsoleLife"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    fork_tree_console_api_sandboxes__sandbox_id__forks_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sandbox_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConsoleForkTree"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
             /** @description Too Many Requests */

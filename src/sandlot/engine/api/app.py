@@ -12,6 +12,7 @@ from sandlot.engine.api import (
     builds,
     errors,
     health,
+    histories,
     observations,
     sandboxes,
     snapshots,
@@ -41,6 +42,7 @@ def build_app(deps: Deps) -> FastAPI:
     # Routes with fixed names before those with an id in their place.
     for router in (
         observations.router,
+        histories.router,
         sandboxes.router,
         snapshots.router,
         tags.router,

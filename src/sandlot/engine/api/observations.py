@@ -62,8 +62,8 @@ async def metrics_of_many(
 async def metrics(
     sandbox_id: SandboxId, deps: Given, caller: Asking, start: UnixTime = None, end: UnixTime = None
 ) -> list[Metric]:
-    """What the sandbox used, measured from outside every few seconds."""
-    sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id)
+    """What the sandbox used, measured from outside every few seconds; also of one that has ended. The older, the coarser."""
+    sandbox = await deps.control.lookup.get(caller.team.id, sandbox_id, include_ended=True)
     return [Metric.of(usage) for usage in await deps.history.samples(sandbox, deps.clock(), start, end)]
 
 

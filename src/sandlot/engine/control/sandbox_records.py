@@ -51,6 +51,7 @@ def first_row(
         pause_memory=new.pause_memory,
         idempotency_key=new.idempotency_key,
         request_digest=request_digest(new) if new.idempotency_key is not None else None,
+        source=template.source,
     )
 
 

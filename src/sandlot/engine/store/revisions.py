@@ -15,8 +15,13 @@ from sandlot.engine.store.database import Database
 R = TypeVar("R", Sandbox, Build)
 
 
-async def swap(database: Database, table: Table, old: R, new: R, row: Callable[[R], dict[str, Any]]) -> R:
-    """Write `new` over `old` and return it with the next revision. Raises `Conflict` if the row moved on, or is gone."""
+async def swap(
+    database: Database, table: Table, old: R, new: R, row: Callable[[R], dict[str, Any]], also: Any = None
+) -> R:
+    """Write `new` over `old` and return it with the next revision. Raises `Conflict` if the row moved on, or is gone.
+
+    `also`: a statement for the same transaction.
+    """
     noun = type(old).__name__.lower()
     if new.id != old.id:
         raise ValueError(f"swap is for two versions of the same {noun}")
@@ -25,4 +30,6 @@ async def swap(database: Database, table: Table, old: R, new: R, row: Callable[[
     async with database.write(f"change {noun} {old.id!r}") as connection:
         if (await connection.execute(change)).rowcount != 1:
             raise Conflict(f"{noun} {old.id!r} was changed by somebody else at the same time; try again")
+        if also is not None:
+            await connection.execute(also)
     return new

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandlot.engine.core.model import Sandbox, State
+from sandlot.engine.core.ports import Clock
 from sandlot.engine.store import records, revisions
 from sandlot.engine.store.database import Database
+from sandlot.engine.store.histories import forgotten, mark_of
 from sandlot.engine.store.schema import sandboxes
 
 
 class SqlSandboxes:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, clock: Clock = lambda: datetime.now(UTC)) -> None:
+        self._database, self._clock = database, clock
 
     async def add(self, sandbox: Sandbox, *, most: int | None = None, counting: Collection[State] = ()) -> bool:
         async with self._database.write(f"add sandbox {sandbox.id!r}") as connection:
@@ -34,7 +36,8 @@ class SqlSandboxes:
         )
 
     async def swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
-        return await revisions.swap(self._database, sandboxes, old, new, records.sandbox_row)
+        mark = mark_of(old, new, self._clock())
+        return await revisions.swap(self._database, sandboxes, old, new, records.sandbox_row, mark)
 
     async def query(
         self,
@@ -77,9 +80,11 @@ class SqlSandboxes:
             return [records.sandbox(row) for row in (await connection.execute(query)).mappings()]
 
     async def purge(self, ended_before: datetime) -> int:
-        change = delete(sandboxes).where(sandboxes.c.state == State.ENDED.value, sandboxes.c.ended_at < ended_before)
+        over = (sandboxes.c.state == State.ENDED.value, sandboxes.c.ended_at < ended_before)
         async with self._database.write("forget ended sandboxes") as connection:
-            return (await connection.execute(change)).rowcount
+            for statement in forgotten(select(sandboxes.c.id).where(*over)):
+                await connection.execute(statement)
+            return (await connection.execute(delete(sandboxes).where(*over))).rowcount
 
     async def _one(self, query: Select[tuple[object, ...]]) -> Sandbox | None:
         async with self._database.read("look up a sandbox") as connection:

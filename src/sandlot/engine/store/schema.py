@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, text
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, text
 
-from sandlot.sql import Json, UtcTime
+from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "0005"  # the newest migration: a database that has it needs no look at the migrations at all
+REVISION = "0006"  # the newest migration: a database that has it needs no look at the migrations at all
 
 metadata = MetaData()
 
@@ -101,10 +101,39 @@ sandboxes = Table(
     Column("request_digest", String),
     Column("ended_at", UtcTime),
     Column("end_reason", String),
+    Column("source", String),
     Index("sandboxes_idempotency", "team_id", "idempotency_key", unique=True),
     Index("sandboxes_deadline", "state", "end_at"),
     Index("sandboxes_list", "team_id", "state", "started_at", "id"),
     Index("sandboxes_ended", "ended_at"),
+    Index("sandboxes_source", "source"),
+)
+
+usage_samples = Table(
+    "usage_samples",
+    metadata,
+    Column("sandbox_id", String, primary_key=True),
+    Column("span_s", Integer, primary_key=True, autoincrement=False),  # for how many seconds it stands
+    Column("at_ms", Number, primary_key=True, autoincrement=False),  # a number: time is divided into spans by SQL
+    Column("cpu_count", Integer, nullable=False),
+    Column("cpu_used_pct", Float, nullable=False),
+    Column("mem_used", Number, nullable=False),
+    Column("mem_total", Number, nullable=False),
+    Column("mem_cache", Number, nullable=False),
+    Column("disk_used", Number, nullable=False),
+    Column("disk_total", Number, nullable=False),
+    Index("usage_samples_age", "span_s", "at_ms"),
+)
+
+lifecycle_marks = Table(
+    "lifecycle_marks",
+    metadata,
+    Column("sandbox_id", String, nullable=False),
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("at", UtcTime, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("detail", String),
+    Index("lifecycle_marks_sandbox", "sandbox_id", "id"),
 )
 
 builds = Table(

@@ -14,6 +14,7 @@ from sandlot.platform.api import (
     agents,
     commands,
     console,
+    console_histories,
     console_inside,
     console_operation,
     console_sandboxes,
@@ -54,6 +55,7 @@ ROUTERS = (
     terminals.router,
     tasks.router,
     console.router,
+    console_histories.router,  # before those with an id in the place of its names
     console_sandboxes.router,
     console_inside.router,
     repositories.router,

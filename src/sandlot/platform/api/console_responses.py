@@ -35,6 +35,7 @@ class ConsoleSandbox(BaseModel):
     session_id: str | None = Field(description="The platform's id of its session: `sbx_…`.")
     user_id: str | None
     task_id: str | None
+    fork_of: str | None = Field(description="The session from whose sandbox it was made without the platform.")
 
     @classmethod
     def of(cls, shown: ShownSandbox) -> Self:
@@ -56,8 +57,9 @@ class ConsoleSandbox(BaseModel):
             metadata={name: value for name, value in metadata.items() if not name.startswith(OWN_METADATA)},
             public_traffic=seen.public_traffic,
             session_id=session.id if session is not None else None,
-            user_id=session.user_id if session is not None else None,
+            user_id=shown.owner.user_id if shown.owner is not None else None,
             task_id=metadata.get(TASK),
+            fork_of=shown.fork_of.id if shown.fork_of is not None else None,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandlot.platform.console.bundle import Bundle
+from sandlot.platform.console.histories import ConsoleHistories
 from sandlot.platform.console.logins import Logins
 from sandlot.platform.console.origins import ConsoleHosts
 from sandlot.platform.console.sandboxes import ConsoleSandboxes
@@ -47,6 +48,7 @@ class Operation:
 class Console:
     logins: Logins
     sandboxes: ConsoleSandboxes
+    histories: ConsoleHistories
     operation: Operation
     hosts: ConsoleHosts = field(default_factory=ConsoleHosts)
     bundle: Bundle = field(default_factory=Bundle)

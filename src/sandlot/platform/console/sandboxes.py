@@ -6,7 +6,15 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from sandlot.platform.core.console import Forking, GrantedAddress, Granting, Inspectable, Inspection, SeenSandbox
+from sandlot.platform.core.console import (
+    Forking,
+    GrantedAddress,
+    Granting,
+    Inspectable,
+    Inspection,
+    Remembering,
+    SeenSandbox,
+)
 from sandlot.platform.core.errors import Conflict, InvalidRequest, NotFound, SandboxGone
 from sandlot.platform.core.model import LIVE, Caller, Session, SessionStatus
 from sandlot.platform.core.ports import Box, Provider
@@ -15,6 +23,7 @@ from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.service import Sessions, SessionTarget
 from sandlot.platform.sessions.state import SessionState
 
+SESSION_MARK = "sandlot-session"  # in the metadata of sandboxes that the platform made; nobody else can set it
 OWN_PREFIX = "sbx_"  # of the platform's own ids
 CONNECT_S = 300
 MAX_ID = 128
@@ -22,11 +31,19 @@ MAX_ID = 128
 
 @dataclass(frozen=True, slots=True)
 class ShownSandbox:
-    """A sandbox of a provider, and the session that it belongs to, if it belongs to one."""
+    """A sandbox of a provider, and the session that it belongs to, if it belongs to one.
+
+    `fork_of`: the session from whose sandbox somebody made it without the platform. It belongs to the same user.
+    """
 
     provider: str
     seen: SeenSandbox
     session: Session | None
+    fork_of: Session | None = None
+
+    @property
+    def owner(self) -> Session | None:
+        return self.session or self.fork_of
 
 
 class ConsoleSandboxes:
@@ -40,19 +57,24 @@ class ConsoleSandboxes:
         owners = {row.provider_sandbox_id: row for row in rows if row.provider == self._default}
         async with self.inspecting() as inspection:
             found = await inspection.sandboxes()
-        shown = [ShownSandbox(self._default, seen, owners.get(seen.id)) for seen in found]
-        return [one for one in shown if _is_visible(caller, one.session)]
+        shown = [await self._shown(self._default, seen, owners.get(seen.id)) for seen in found]
+        return [one for one in shown if _is_visible(caller, one.owner)]
+
+    async def _shown(self, provider: str, seen: SeenSandbox, session: Session | None) -> ShownSandbox:
+        """A sandbox with a session's mark that is not the session's own began with a copy of that one's state."""
+        mark = seen.metadata.get(SESSION_MARK) if session is None else None
+        return ShownSandbox(provider, seen, session, await self._state.store.get(mark) if mark else None)
 
     async def get(self, caller: Caller, sandbox_id: str) -> ShownSandbox:
         """By the provider's id, or by the platform's own. Raises `NotFound`."""
         session, provider, provider_id = await self._resolve(caller, sandbox_id)
         async with self.inspecting(provider) as inspection:
-            return ShownSandbox(provider, await inspection.sandbox(provider_id), session)
+            return await self._shown(provider, await inspection.sandbox(provider_id), session)
 
     @contextlib.asynccontextmanager
     async def looking(self, caller: Caller, sandbox_id: str) -> AsyncIterator[tuple[Inspection, str]]:
-        """What looks at this sandbox, and its id there."""
-        _, provider, provider_id = await self._resolve(caller, sandbox_id)
+        """What looks at this sandbox, and its id there. Also at one that has ended."""
+        _, provider, provider_id = await self._resolve(caller, sandbox_id, include_ended=True)
         async with self.inspecting(provider) as inspection:
             yield inspection, provider_id
 
@@ -102,14 +124,17 @@ class ConsoleSandboxes:
     async def fork(self, caller: Caller, sandbox_id: str, timeout_s: int) -> str:
         """The provider's id of a second sandbox that begins with this one's state."""
         session, provider, provider_id = await self._resolve(caller, sandbox_id)
-        if session is not None:
-            # The copy would carry the session's mark without being its sandbox, and be removed as a stray.
-            raise Conflict(
-                "a sandbox that belongs to a session cannot be forked; start a session from a snapshot of it"
-            )
         async with self._providers.calling(provider) as calling:
             if not isinstance(calling, Forking):
                 raise InvalidRequest(f"provider {provider!r} cannot fork sandboxes")
+            inspection = calling.inspection if isinstance(calling, Inspectable) else None
+            remembers = isinstance(inspection, Remembering) and await inspection.life(provider_id) is not None
+            if session is not None and not remembers:
+                # The copy would carry the session's mark, and could not be told from a stray.
+                raise Conflict(
+                    "a sandbox that belongs to a session cannot be forked at this provider; "
+                    "start a session from a snapshot of it"
+                )
             return await calling.fork(provider_id, timeout_s)
 
     # -- using ------------------------------------------------------------------------------------------------------
@@ -145,18 +170,43 @@ class ConsoleSandboxes:
             raise Conflict(f"sandbox {provider_id!r} is paused; resume it first")
         return await provider.connect(provider_id, CONNECT_S)
 
-    async def _resolve(self, caller: Caller, sandbox_id: str) -> tuple[Session | None, str, str]:
+    async def session_of(self, caller: Caller, sandbox_id: str) -> Session | None:
+        """The session that it belongs or belonged to, or was forked from. Raises `NotFound`."""
+        session, _, _ = await self._resolve(caller, sandbox_id, include_ended=True)
+        return session
+
+    async def _resolve(
+        self, caller: Caller, sandbox_id: str, *, include_ended: bool = False
+    ) -> tuple[Session | None, str, str]:
         """Its session, its provider and its id there. Raises `NotFound` for what this caller may not see."""
         sandbox_id = sandbox_id[:MAX_ID]
         if sandbox_id.startswith(OWN_PREFIX):
-            session = await self._sessions.find(SessionTarget(caller=caller, sandbox_id=sandbox_id))
-            if session.provider_sandbox_id is None:
+            own = await self._own(caller, sandbox_id, include_ended)
+            if own.provider_sandbox_id is None:
                 raise Conflict(f"sandbox {sandbox_id!r} has not started yet")
-            return session, session.provider, session.provider_sandbox_id
-        owner = await self._state.store.of_provider_sandbox(sandbox_id)
-        if not _is_visible(caller, owner):
+            return own, own.provider, own.provider_sandbox_id
+        session = await self._state.store.of_provider_sandbox(sandbox_id, include_ended=include_ended)
+        if not _is_visible(caller, session) and not (session is None and await self._is_fork_of(caller, sandbox_id)):
             raise NotFound(f"sandbox {sandbox_id!r} was not found")
-        return owner, owner.provider if owner is not None else self._default, sandbox_id
+        return session, session.provider if session is not None else self._default, sandbox_id
+
+    async def _own(self, caller: Caller, sandbox_id: str, include_ended: bool) -> Session:
+        found = await self._state.store.get(sandbox_id) if include_ended else None
+        if found is not None and may_see(caller, found.user_id):
+            return found
+        return await self._sessions.find(SessionTarget(caller=caller, sandbox_id=sandbox_id))
+
+    async def _is_fork_of(self, caller: Caller, sandbox_id: str) -> bool:
+        """Whether it was made from the sandbox of one of this caller's sessions."""
+        async with self.inspecting() as inspection:
+            try:
+                metadata = (await inspection.sandbox(sandbox_id)).metadata
+            except SandboxGone:
+                life = await inspection.life(sandbox_id) if isinstance(inspection, Remembering) else None
+                metadata = life.sandbox.metadata if life is not None else {}
+        mark = metadata.get(SESSION_MARK)
+        source = await self._state.store.get(mark) if mark else None
+        return source is not None and may_see(caller, source.user_id)
 
 
 def _is_visible(caller: Caller, session: Session | None) -> bool:

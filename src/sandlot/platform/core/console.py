@@ -139,6 +139,50 @@ class Inspection(Protocol):
     async def build_logs(self, template_id: str, build_id: str, *, since_ms: int, limit: int) -> Sequence[SeenLog]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSandbox:
+    """A sandbox with its beginning and its end, as its provider remembers it."""
+
+    id: str
+    template: str
+    state: str  # starting, running, paused or ended
+    created_at: datetime
+    started_at: datetime
+    ended_at: datetime | None
+    end_reason: str | None
+    source: str | None  # the sandbox whose state it began with
+    cpu_count: int
+    memory_mb: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenMark:
+    """A moment in a sandbox's life: created, paused, resumed, saved, ended, or an event of its session."""
+
+    at: datetime
+    kind: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenLife:
+    sandbox: PastSandbox
+    marks: Sequence[SeenMark]
+    forks: Sequence[PastSandbox]
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An inspection of a provider that remembers sandboxes beyond their life."""
+
+    async def life(self, sandbox_id: str) -> SeenLife | None:
+        """None: it does not know this one, or remembers nothing."""
+
+    async def ended(self, since: datetime | None, limit: int) -> Sequence[PastSandbox]:
+        """Newest first; nothing, if it does not remember."""
+
+
 @runtime_checkable
 class Inspectable(Protocol):
     """A provider whose sandboxes can be looked at, whoever created them."""

@@ -208,8 +208,8 @@ class SessionStore(AggregateStore[Session], Protocol):
     async def by_name(self, user_id: str, session_id: str) -> Session | None:
         """The live one."""
 
-    async def of_provider_sandbox(self, sandbox_id: str) -> Session | None:
-        """The live one with this sandbox of its provider."""
+    async def of_provider_sandbox(self, sandbox_id: str, *, include_ended: bool = False) -> Session | None:
+        """The live one with this sandbox of its provider; the last one, if ended ones count."""
 
     async def touch(self, session: str, at: datetime) -> None:
         """Note a use. Does not change the revision."""

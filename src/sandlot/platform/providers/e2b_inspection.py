@@ -15,8 +15,17 @@ from e2b.api.client.types import Response
 from e2b.api.client_async import get_api_client
 from e2b.connection_config import ConnectionConfig
 
-from sandlot.platform.core.console import SeenBuild, SeenLog, SeenSandbox, SeenTemplate, UsagePoint
-from sandlot.platform.core.errors import NotFound, ProviderRefused, SandboxGone, Unavailable
+from sandlot.platform.core.console import (
+    PastSandbox,
+    SeenBuild,
+    SeenLife,
+    SeenLog,
+    SeenMark,
+    SeenSandbox,
+    SeenTemplate,
+    UsagePoint,
+)
+from sandlot.platform.core.errors import InvalidRequest, NotFound, ProviderRefused, SandboxGone, Unavailable
 from sandlot.platform.providers.e2b_errors import translated
 
 MAX_PAGES = 100
@@ -79,6 +88,31 @@ class E2BInspection:
         except SandboxGone:
             raise NotFound(f"build {build_id[:80]!r} was not found") from None
         return [_log(record) for record in _records(_record(found).get("logs"))]
+
+    async def life(self, sandbox_id: str) -> SeenLife | None:
+        """By a route that E2B does not have: our engine's."""
+        try:
+            found, _ = await self._get("read the life of a sandbox", f"/sandboxes/{_segment(sandbox_id)}/history")
+        except (SandboxGone, ProviderRefused, InvalidRequest):
+            return None
+        if not isinstance(found, Mapping) or "sandbox" not in found:
+            return None
+        marks = [
+            SeenMark(
+                at=_time(one.get("at")) or EPOCH, kind=_text(one.get("kind")) or "", detail=_text(one.get("detail"))
+            )
+            for one in _records(found.get("marks"))
+        ]
+        forks = [_past(one) for one in _records(found.get("forks"))]
+        return SeenLife(sandbox=_past(_record(found["sandbox"])), marks=marks, forks=forks)
+
+    async def ended(self, since: datetime | None, limit: int) -> Sequence[PastSandbox]:
+        query = {"limit": limit} | ({"since": int(since.timestamp() * 1000)} if since is not None else {})
+        try:
+            found, _ = await self._get("list ended sandboxes", "/sandboxes/ended", query)
+        except (SandboxGone, ProviderRefused, InvalidRequest):
+            return ()
+        return [_past(record) for record in _records(found)]
 
     async def grant(self, sandbox_id: str, port: int) -> SeenGrant | None:
         """None: this provider has no grants, or not this sandbox."""
@@ -175,6 +209,23 @@ def _sandbox(record: Record) -> SeenSandbox:
         isolation=_text(record.get("isolation")),
         runtime=_text(record.get("runtime")),
         public_traffic=public if isinstance(public, bool) else None,
+    )
+
+
+def _past(record: Record) -> PastSandbox:
+    started = _time(record.get("startedAt")) or EPOCH
+    return PastSandbox(
+        id=_text(record.get("sandboxID")) or "",
+        template=_text(record.get("alias")) or _text(record.get("templateID")) or "",
+        state=_text(record.get("state")) or "ended",
+        created_at=_time(record.get("createdAt")) or started,
+        started_at=started,
+        ended_at=_time(record.get("endedAt")),
+        end_reason=_text(record.get("endReason")),
+        source=_text(record.get("source")),
+        cpu_count=_number(record.get("cpuCount")),
+        memory_mb=_number(record.get("memoryMB")),
+        metadata=_pairs(record.get("metadata")),
     )
 
 

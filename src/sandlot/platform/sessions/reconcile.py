@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from sandlot.platform.core.console import Inspectable, Remembering
 from sandlot.platform.core.errors import Conflict, PlatformError
 from sandlot.platform.core.events import SandboxEventType
 from sandlot.platform.core.model import LIVE, ProviderSandbox, Session, SessionStatus
+from sandlot.platform.core.ports import Provider
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.service import Sessions
@@ -19,6 +21,7 @@ from sandlot.platform.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 30.0
+MOST_FORKS = 4096
 _STABLE = frozenset({SessionStatus.RUNNING, SessionStatus.PAUSED})
 _TRANSITIONAL = frozenset({SessionStatus.STARTING, SessionStatus.RESUMING, SessionStatus.PAUSING})
 
@@ -60,6 +63,7 @@ def _owns(session: Session | None, sandbox: ProviderSandbox) -> bool:
 class SessionReconciler:
     def __init__(self, *, state: SessionState, sessions: Sessions, queue: Queue, providers: ProviderRegistry) -> None:
         self._state, self._sessions, self._queue, self._providers = state, sessions, queue, providers
+        self._forks: set[str] = set()  # sandboxes known to be made from others
         self._unfinished: set[str] = set()  # providers whose interrupted sessions are not resolved yet
         # Ids and revisions of sessions that an earlier run left in a transitional state.
         self._interrupted: set[tuple[str, int]] = set()
@@ -141,9 +145,25 @@ class SessionReconciler:
         row = await self._state.store.get(sandbox.session)
         if row is not None and _owns(row, sandbox):  # it was created meanwhile
             return
-        log.warning("sandbox %s at provider %s belongs to no session; removed", sandbox.id, provider)
         async with self._providers.calling(provider) as calling:
+            if await self._is_fork(calling, sandbox.id):
+                return
+            log.warning("sandbox %s at provider %s belongs to no session; removed", sandbox.id, provider)
             await calling.kill(sandbox.id)
+
+    async def _is_fork(self, provider: Provider, sandbox_id: str) -> bool:
+        """Whether somebody made it from a session's sandbox, mark and all. It is theirs, and ends by itself."""
+        if sandbox_id in self._forks:
+            return True
+        inspection = provider.inspection if isinstance(provider, Inspectable) else None
+        life = await inspection.life(sandbox_id) if isinstance(inspection, Remembering) else None
+        if life is None or life.sandbox.source is None:
+            return False
+        if len(self._forks) >= MOST_FORKS:
+            self._forks.clear()
+        self._forks.add(sandbox_id)
+        log.info("sandbox %s is a fork of sandbox %s; it stays", sandbox_id, life.sandbox.source)
+        return True
 
     async def _confirm_missing(self, session: Session) -> None:
         """A list may omit a sandbox that is changing, so ask for this one."""

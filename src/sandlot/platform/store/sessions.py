@@ -24,9 +24,13 @@ class SqlSessions(AggregateRows[Session]):
     async def by_name(self, user_id: str, session_id: str) -> Session | None:
         return await self.one(sessions.c.live_key == f"{user_id}\n{session_id}")
 
-    async def of_provider_sandbox(self, sandbox_id: str) -> Session | None:
+    async def of_provider_sandbox(self, sandbox_id: str, *, include_ended: bool = False) -> Session | None:
         ended = sorted(status.value for status in TERMINAL)
-        return await self.one(and_(sessions.c.provider_sandbox_id == sandbox_id, sessions.c.status.not_in(ended)))
+        query = select(sessions).where(sessions.c.provider_sandbox_id == sandbox_id)
+        if not include_ended:
+            query = query.where(sessions.c.status.not_in(ended))
+        found = await self.many(query.order_by(sessions.c.created_at.desc()).limit(1))
+        return found[0] if found else None
 
     async def touch(self, session: str, at: datetime) -> None:
         change = update(sessions).where(sessions.c.id == session, sessions.c.last_used_at < at)

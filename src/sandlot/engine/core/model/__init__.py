@@ -37,7 +37,7 @@ from sandlot.engine.core.model.node import (
     ProxyTarget,
     RunningMachine,
 )
-from sandlot.engine.core.model.sandbox import Key, OnTimeout, Sandbox, State, Team
+from sandlot.engine.core.model.sandbox import Key, LifecycleMark, OnTimeout, Sandbox, State, Team
 from sandlot.engine.core.model.template import Tag, Template
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "Isolation",
     "Key",
     "LayerResult",
+    "LifecycleMark",
     "LogEntry",
     "Machine",
     "MachineExited",

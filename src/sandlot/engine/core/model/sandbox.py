@@ -83,3 +83,13 @@ class Sandbox:
     request_digest: str | None = None  # of the request that used the key, to tell a repeat from a different request
     ended_at: datetime | None = None
     end_reason: str | None = None  # "killed", "timeout", "out of memory", ...: for people
+    source: str | None = None  # the sandbox whose state it began with: it is a fork, or made from a snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleMark:
+    """A moment in a sandbox's life that its numbers are read against: created, paused, resumed, saved, ended."""
+
+    at: datetime
+    kind: str
+    detail: str | None = None

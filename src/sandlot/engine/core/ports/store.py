@@ -6,7 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from sandlot.engine.core.model import Build, BuildStatus, Key, LogEntry, Sandbox, State, Tag, Team, Template
+from sandlot.engine.core.model import (
+    Build,
+    BuildStatus,
+    Key,
+    LifecycleMark,
+    LogEntry,
+    Sandbox,
+    State,
+    Tag,
+    Team,
+    Template,
+    Usage,
+)
 
 
 class SandboxStore(Protocol):
@@ -43,6 +55,27 @@ class SandboxStore(Protocol):
 
     async def purge(self, ended_before: datetime) -> int:
         """Delete rows that ended before; return how many."""
+
+
+class HistoryStore(Protocol):
+    """What sandboxes used and went through; of ended ones for as long as their rows are kept."""
+
+    async def add(self, samples: Sequence[tuple[str, Usage]]) -> None: ...
+
+    async def samples(self, sandbox_id: str, since: datetime | None, until: datetime | None) -> Sequence[Usage]:
+        """Oldest first; the older, the coarser."""
+
+    async def roll_up(self, now: datetime) -> None:
+        """Make old samples coarser, and forget the oldest."""
+
+    async def marks(self, sandbox_id: str) -> Sequence[LifecycleMark]:
+        """Oldest first."""
+
+    async def forks(self, sandbox_id: str) -> Sequence[Sandbox]:
+        """Sandboxes that began with this one's state, in any state; oldest first."""
+
+    async def ended(self, team_id: str, *, since: datetime | None, limit: int) -> Sequence[Sandbox]:
+        """Newest first."""
 
 
 class TemplateStore(Protocol):

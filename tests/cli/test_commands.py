@@ -20,7 +20,7 @@ from sandlot.server import instance
 COMMANDS = (
     *("up", "down", "status", "env", "doctor", "run", "test"),
     *("sandbox list", "sandbox info", "sandbox exec", "sandbox logs", "sandbox kill"),
-    *("key create", "key list", "key revoke", "template list"),
+    *("key create", "key list", "key revoke", "team create", "team list", "team delete", "template list"),
 )
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -190,6 +190,28 @@ def test_keys_can_be_made_listed_and_revoked_while_no_server_runs(cli: Cli) -> N
     assert revoked["revoked_at"]
     again = cli("key", "revoke", key["id"])
     assert again.returncode == 1 and "./sandlot key list" in again.stderr
+
+
+def test_teams_can_be_made_given_keys_and_deleted(cli: Cli) -> None:
+    assert cli("team", "create", "Not A Name").returncode == 1
+    made = json.loads(cli("team", "create", "red", "--json").stdout)
+    again = cli("team", "create", "red")
+    assert again.returncode == 1 and "'red' already" in again.stderr
+    key = json.loads(cli("key", "create", "robot", "--team", "red", "--json").stdout)
+    assert key["team_id"] == made["id"]
+    cli("key", "create", "of the first team")
+    [listed] = json.loads(cli("key", "list", "--team", "red", "--json").stdout)
+    assert (listed["id"], listed["team"]) == (key["id"], "red")
+    assert {row["name"]: row["keys"] for row in json.loads(cli("team", "list", "--json").stdout)} == {
+        "default": 1,
+        "red": 1,
+    }
+    assert "first team" in cli("team", "delete", "default").stderr
+    assert cli("team", "delete", "red").returncode == 0
+    assert [row["name"] for row in json.loads(cli("team", "list", "--json").stdout)] == ["default"]
+    assert [row["name"] for row in json.loads(cli("key", "list", "--all", "--json").stdout)] == ["of the first team"]
+    gone = cli("key", "create", "robot", "--team", "red")
+    assert gone.returncode == 1 and "./sandlot team list" in gone.stderr
 
 
 def test_doctor_gives_each_failing_check_its_fix(cli: Cli) -> None:

@@ -399,6 +399,28 @@ class TestAccess:
     async def test_teams_come_oldest_first(self, access: SqlAccess) -> None:
         assert await access.teams() == [TEAM, OTHER]
 
+    async def test_a_name_of_a_team_is_taken_once(self, access: SqlAccess) -> None:
+        with pytest.raises(Conflict, match="'one' already"):
+            await access.add_team(replace(TEAM, id="team_3"))
+
+    async def test_a_team_goes_with_its_keys_and_history_once_nothing_else_is_left(
+        self, access: SqlAccess, sandboxes: SqlSandboxes, templates: SqlTemplates
+    ) -> None:
+        await access.add_key(replace(self.KEY, team_id=OTHER.id))
+        await access.add_key(replace(self.KEY, id="k2", digest="d2"))
+        await templates.put(a_template("t9", name="theirs", team_id=OTHER.id))
+        live = a_sandbox(team_id=OTHER.id)
+        await sandboxes.add(live)
+        with pytest.raises(Conflict, match="sandboxes"):
+            await access.remove_team(OTHER.id)
+        await sandboxes.swap(live, replace(live, state=State.ENDED, ended_at=NOW))
+        with pytest.raises(Conflict, match="templates"):
+            await access.remove_team(OTHER.id)
+        assert await access.key_by_digest("d1") is not None
+        await templates.delete("t9")
+        assert await access.remove_team(OTHER.id) and not await access.remove_team(OTHER.id)
+        assert await access.teams() == [TEAM] and [key.id for key in await access.keys()] == ["k2"]
+
     async def test_keys_are_found_by_digest_and_listed_by_team(self, access: SqlAccess) -> None:
         other = replace(self.KEY, id="k2", digest="d2", team_id=OTHER.id)
         await access.add_key(self.KEY)

@@ -20,6 +20,7 @@ from sandlot.cli import (
     server,
     suite,
     tasks,
+    teams,
     templates,
     web,
 )
@@ -67,6 +68,7 @@ app.command(hidden=True)(server.serve)
 app.command(rich_help_panel="Sandboxes")(sandboxes.run)
 app.add_typer(sandboxes.app, name="sandbox", rich_help_panel="Sandboxes")
 app.add_typer(templates.app, name="template", rich_help_panel="Sandboxes")
+app.add_typer(teams.app, name="team", rich_help_panel="Sandboxes")
 app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
 app.add_typer(tasks.app, name="task", rich_help_panel="Platform")
 app.add_typer(repositories.repositories, name="repo", rich_help_panel="Platform")

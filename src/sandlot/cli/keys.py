@@ -25,15 +25,18 @@ app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 @app.command()
 @of_instance
 def create(
-    *, name: Annotated[str, typer.Argument(help="What it is for; shown in lists.")], as_json: Json = False
+    *,
+    name: Annotated[str, typer.Argument(help="What it is for; shown in lists.")],
+    team: Annotated[str | None, typer.Option(help="Whose it is, by name or id. Unset: the first team's.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Make a key and print it. It is shown this once: only its digest is kept."""
 
     async def make(access: Access) -> tuple[Key, str]:
-        team = await access.ensure_first_team()
-        return await access.create_key(team.id, name)
+        owner = await (access.team(team) if team else access.ensure_first_team())
+        return await access.create_key(owner.id, name)
 
-    key, secret = _with_access(make)
+    key, secret = with_access(make)
     if as_json:
         output.print_json({**_shown(key), "key": secret})
         return
@@ -44,19 +47,28 @@ def create(
 @app.command("list")
 @of_instance
 def list_(
-    *, everything: Annotated[bool, typer.Option("--all", help="Revoked ones too.")] = False, as_json: Json = False
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Revoked ones too.")] = False,
+    team: Annotated[str | None, typer.Option(help="Only this team's, by name or id.")] = None,
+    as_json: Json = False,
 ) -> None:
     """List keys: enough of each to recognise it."""
 
-    async def read(access: Access) -> list[Key]:
-        return [key for key in await access.keys() if everything or key.revoked_at is None]
+    async def read(access: Access) -> tuple[list[Key], dict[str, str]]:
+        owner = await access.team(team) if team else None
+        found = await access.keys(owner.id if owner else None)
+        names = {each.id: each.name for each in await access.teams()}
+        return [key for key in found if everything or key.revoked_at is None], names
 
-    keys = _with_access(read)
+    keys, names = with_access(read)
     if as_json:
-        output.print_json([_shown(key) for key in keys])
+        output.print_json([{**_shown(key), "team": names.get(key.team_id)} for key in keys])
         return
-    rows = [(key.id, key.name, key.hint, key.created_at, key.last_used_at, key.revoked_at) for key in keys]
-    output.print_table(("id", "name", "key", "created", "last used", "revoked"), rows, "No keys.")
+    rows = [
+        (key.id, names.get(key.team_id), key.name, key.hint, key.created_at, key.last_used_at, key.revoked_at)
+        for key in keys
+    ]
+    output.print_table(("id", "team", "name", "key", "created", "last used", "revoked"), rows, "No keys.")
 
 
 @app.command()
@@ -67,7 +79,7 @@ def revoke(*, id: Annotated[str, typer.Argument(help=f"The key's id, as in `{SAN
     async def end(access: Access) -> None:
         await access.revoke(id)
 
-    _with_access(end)
+    with_access(end)
     output.done(f"{id} is revoked")
 
 
@@ -75,7 +87,7 @@ def _shown(key: Key) -> dict[str, Any]:
     return {name: value for name, value in asdict(key).items() if name != "digest"}
 
 
-def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
+def with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
     from sandlot.engine.control.access import Access
     from sandlot.engine.store import Database, SqlAccess
 

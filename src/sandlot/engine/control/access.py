@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sandlot.engine.core.errors import InvalidRequest, NotFound, Unauthorized
+from sandlot.engine.core.errors import Conflict, InvalidRequest, NotFound, Unauthorized
 from sandlot.engine.core.model import Key, Team
 from sandlot.engine.core.ports import AccessStore, Clock
 from sandlot.program import SANDLOT
@@ -19,6 +20,7 @@ CACHE_SIZE = 1024
 TOUCH_INTERVAL = timedelta(minutes=1)
 MAX_SECRET_LENGTH = 512
 MAX_NAME_LENGTH = 128
+_TEAM_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,37 @@ class Access:
             return teams[0]
         team = Team(id=f"team_{secrets.token_hex(8)}", name=name, created_at=self._clock())
         await self._store.add_team(team)
+        return team
+
+    async def create_team(self, name: str) -> Team:
+        """A team of its own name: other teams reach its public templates by it. Raises `Conflict` if it is taken."""
+        if not _TEAM_NAME.fullmatch(name):
+            raise InvalidRequest(
+                f"{name[:80]!r} cannot name a team: use 1 to 63 lower-case letters, digits and '-', the first not '-'"
+            )
+        await self.ensure_first_team()  # the first is the operator's, whoever comes first
+        team = Team(id=f"team_{secrets.token_hex(8)}", name=name, created_at=self._clock())
+        await self._store.add_team(team)
+        return team
+
+    async def teams(self) -> Sequence[Team]:
+        """Oldest first."""
+        return await self._store.teams()
+
+    async def team(self, ref: str) -> Team:
+        """By id or name. Raises `NotFound`."""
+        for team in await self._store.teams():
+            if ref in (team.id, team.name):
+                return team
+        raise NotFound(f"there is no team {ref!r}; `{SANDLOT} team list` shows those there are")
+
+    async def remove_team(self, ref: str) -> Team:
+        """End a team and its keys. Raises `Conflict` while it has sandboxes or templates."""
+        team = await self.team(ref)
+        if team == await self.ensure_first_team():
+            raise Conflict(f"{team.name!r} is the first team, the operator's own; it cannot be deleted")
+        await self._store.remove_team(team.id)
+        self._callers = {d: kept for d, kept in self._callers.items() if kept[1].team.id != team.id}
         return team
 
     async def create_key(self, team_id: str, name: str) -> tuple[Key, str]:

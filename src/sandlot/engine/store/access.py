@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
-from sandlot.engine.core.model import Key, Team
+from sandlot.engine.core.errors import Conflict
+from sandlot.engine.core.model import Key, State, Team
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
-from sandlot.engine.store.schema import keys, teams
+from sandlot.engine.store.schema import builds, keys, sandboxes, teams, templates
 
 
 class SqlAccess:
@@ -19,12 +20,28 @@ class SqlAccess:
 
     async def add_team(self, team: Team) -> None:
         async with self._database.write("add a team") as connection:
+            same = select(teams.c.id).where(teams.c.name == team.name)
+            if (await connection.execute(same)).first() is not None:
+                raise Conflict(f"there is a team {team.name!r} already")
             await connection.execute(insert(teams), records.team_row(team))
 
     async def teams(self) -> Sequence[Team]:
         async with self._database.read("read teams") as connection:
             rows = await connection.execute(select(teams).order_by(teams.c.created_at, teams.c.id))
             return [records.team(row) for row in rows.mappings()]
+
+    async def remove_team(self, team_id: str) -> bool:
+        live = select(func.count()).where(sandboxes.c.team_id == team_id, sandboxes.c.state != State.ENDED.value)
+        own = select(func.count()).where(templates.c.team_id == team_id)
+        building = select(func.count()).where(builds.c.team_id == team_id, builds.c.finished_at.is_(None))
+        async with self._database.write("remove a team") as connection:
+            for query, what in ((live, "sandboxes"), (own, "templates and snapshots"), (building, "unfinished builds")):
+                count = (await connection.execute(query)).scalar_one()
+                if count:
+                    raise Conflict(f"the team still has {what} ({count}); delete them with one of its keys first")
+            for table in (keys, sandboxes, builds):
+                await connection.execute(delete(table).where(table.c.team_id == team_id))
+            return (await connection.execute(delete(teams).where(teams.c.id == team_id))).rowcount == 1
 
     async def add_key(self, key: Key) -> None:
         async with self._database.write("add a key") as connection:

@@ -109,9 +109,14 @@ class TemplateStore(Protocol):
 
 
 class AccessStore(Protocol):
-    async def add_team(self, team: Team) -> None: ...
+    async def add_team(self, team: Team) -> None:
+        """Raises `Conflict` if the id or the name is taken."""
 
-    async def teams(self) -> Sequence[Team]: ...
+    async def teams(self) -> Sequence[Team]:
+        """Oldest first."""
+
+    async def remove_team(self, team_id: str) -> bool:
+        """With its keys, its builds and the records of ended sandboxes. Raises `Conflict` while it has more than that."""
 
     async def add_key(self, key: Key) -> None: ...
 

@@ -13,13 +13,13 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 
 
-def loads(data: bytes, *, most_bytes: int, most_depth: int = MOST_DEPTH) -> Any:
+def loads(data: bytes, *, most_bytes: int, most_depth: int = MOST_DEPTH, most_containers: int = MOST_CONTAINERS) -> Any:
     """The value. Raises `ValueError` if it is too large or too deep, or no JSON."""
     if len(data) > most_bytes:
         raise ValueError(f"more than {most_bytes} bytes of JSON")
     bare = _STRING.sub(b"", data)
-    if bare.count(b"[") + bare.count(b"{") > MOST_CONTAINERS:
-        raise ValueError(f"JSON with more than {MOST_CONTAINERS} objects and arrays")
+    if bare.count(b"[") + bare.count(b"{") > most_containers:
+        raise ValueError(f"JSON with more than {most_containers} objects and arrays")
     depth = 0
     for bracket in _BRACKET.finditer(bare):
         depth += 1 if bracket[0] in b"[{" else -1

@@ -9,6 +9,7 @@ from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import Served, load_text
 
 from sandlot.platform.config.configuration import load, variables
+from sandlot.platform.config.models import WELL_KNOWN_VARIABLES
 from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.model import TimeoutAction
 
@@ -72,13 +73,27 @@ def test_everything_a_file_can_say() -> None:
 
 
 def test_the_variables_it_refers_to_are_known(tmp_path: Path) -> None:
-    (tmp_path / "sandlot.toml").write_text(WHOLE)
-    assert variables(tmp_path / "sandlot.toml") == set(KEYS)
+    file = tmp_path / "sandlot.toml"
+    file.write_text(WHOLE)
+    assert variables(file) == {*KEYS, *WELL_KNOWN_VARIABLES}
+    file.write_text(f"{WHOLE}\n[models.own]\napi = 'openai'\nkey_env = 'OWN_KEY'\n")
+    assert variables(file) == {*KEYS, "OWN_KEY"}
+
+
+def test_models_are_those_of_the_file_or_else_those_whose_keys_are_in_the_environment() -> None:
+    found = load_text("", {"GOOGLE_API_KEY": "g", "OPENAI_API_KEY": "o"}, has_engine=True).models
+    assert [(each.name, each.key) for each in found] == [("openai", "o"), ("gemini", "g")]
+    text = "[models.a]\napi = 'anthropic'\nurl = 'http://127.0.0.1:1'\n"
+    (only,) = load_text(text, {"OPENAI_API_KEY": "o"}, has_engine=True).models
+    assert (only.name, only.key, only.models) == ("a", None, ("*",))
+    assert "'o'" not in repr(load_text("", {"OPENAI_API_KEY": "o"}, has_engine=True))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("[models.x]\napi = 'openai'\nfallbacks = ['y']", ["models.x.fallbacks", "'y'"]),
+        ("[models.x]\napi = 'shoe'", ["models.x.api"]),
         ("[providers.x]\nkind = 'e2b'\nkeyenv = 'K'", ["providers.x.keyenv", "unknown key", "key_env"]),
         ("[limit]\nrunning = 1", ["limit", "unknown key", "limits"]),
         ("[limits]\nrunnig = 1", ["limits.runnig", "running"]),

@@ -22,6 +22,7 @@ from sandlot.cli import (
     tasks,
     teams,
     templates,
+    usage,
     web,
 )
 from sandlot.cli.options import DataDir, Port, remember
@@ -73,6 +74,8 @@ app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
 app.add_typer(tasks.app, name="task", rich_help_panel="Platform")
 app.add_typer(repositories.repositories, name="repo", rich_help_panel="Platform")
 app.add_typer(repositories.pulls, name="pr", rich_help_panel="Platform")
+app.command(rich_help_panel="Platform")(usage.usage)
+app.add_typer(usage.budgets, name="budget", rich_help_panel="Platform")
 app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)

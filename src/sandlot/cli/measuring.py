@@ -21,6 +21,7 @@ KINDS = {
     "interpreter": "cells of the code interpreter beside a plain kernel",
     "scale": "how many sandboxes one machine carries, and how cost grows",
     "tunnel": "how fast sandboxes and the platform exchange bodies through a tunnel",
+    "gateway": "calls of models through the gateway beside calls without it",
     "trace": "where the time of a create goes",
 }
 HELP = frozenset({"--help", "-h"})

@@ -228,11 +228,10 @@ def _already_up(chosen: Settings) -> instance.Facts | None:
 def _referenced(chosen: Settings) -> set[str]:
     """Variables that the platform's configuration takes secrets from."""
     path = chosen.config or chosen.data_dir / "sandlot.toml"
-    if not path.exists():
-        return set()
     from sandlot.platform.config.configuration import variables
+    from sandlot.platform.config.models import WELL_KNOWN_VARIABLES
 
-    return variables(path)
+    return variables(path) if path.exists() else set(WELL_KNOWN_VARIABLES)
 
 
 def _start(chosen: Settings, detach: bool) -> subprocess.Popen[bytes]:

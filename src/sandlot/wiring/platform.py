@@ -25,6 +25,7 @@ from sandlot.platform.events import webhooks
 from sandlot.platform.events.log import EventLog
 from sandlot.platform.events.webhook_http import HttpWebhookTransport
 from sandlot.platform.identity.keys import Access
+from sandlot.platform.models.upstream import Upstream
 from sandlot.platform.providers.e2b import Address, E2BProvider
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.background import BackgroundCommands
@@ -46,10 +47,12 @@ from sandlot.platform.store import (
     SqlKeys,
     SqlLogins,
     SqlSessions,
+    SqlTasks,
 )
 from sandlot.platform.tunnel.service import Tunnels
 from sandlot.wiring.clock import now
 from sandlot.wiring.forges import ForgeParts, build_forges
+from sandlot.wiring.models import ModelParts, build_models
 from sandlot.wiring.tasks import TaskParts, build_tasks
 
 Locate = Callable[[], Awaitable[Address]]
@@ -144,6 +147,21 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 clock=clock,
             )
         )
+        access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
+        models = build_models(
+            ModelParts(
+                configuration=config,
+                database=setup.database,
+                route=route,
+                events=events,
+                secret=await SqlFacts(setup.database).once("models-secret", lambda: secrets.token_hex(32)),
+                access=access,
+                tasks=SqlTasks(setup.database, route),
+                sessions=SqlSessions(setup.database, route),
+                upstream=await stack.enter_async_context(Upstream()),
+                clock=clock,
+            )
+        )
         transport = await stack.enter_async_context(HttpWebhookTransport())
         outbox = SqlDeliveries(setup.database)
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
@@ -159,8 +177,8 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             queue,
             retention,
             deliverer,
+            models.gateway,
         )
-        access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
         shown = ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default)
         deps = Deps(
             access=access,
@@ -193,6 +211,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             tasks=tasks.service,
             timeline=tasks.timeline,
             agents=agents,
+            models=models,
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )

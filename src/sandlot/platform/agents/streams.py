@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sandlot.platform.agents.prices import Prices, list_prices
 from sandlot.platform.agents.readers.claude import ClaudeEvents
 from sandlot.platform.agents.readers.lines import MOST_LINE, Dialect, EventLines
 from sandlot.platform.agents.readers.notes import ASKING, TurnNotes
 from sandlot.platform.agents.readers.text import TextLines
 from sandlot.platform.agents.reading import StreamReader, TurnEnd
 from sandlot.platform.core.errors import ConfigurationError
+from sandlot.platform.models.prices import LIST_PRICES, Prices
 
 __all__ = ["ASKING", "MOST_LINE", "StreamReader", "TurnEnd", "stream_reader"]
 
@@ -21,7 +21,7 @@ _DIALECTS: Mapping[str, Callable[[TurnNotes], Dialect]] = {
 
 def stream_reader(output: str, prices: Prices | None = None) -> StreamReader:
     """A new one for each turn. `output` is that of the description's `[task]` part."""
-    notes = TurnNotes(prices or list_prices())
+    notes = TurnNotes(prices or LIST_PRICES)
     if output == "text":
         return TextLines(notes)
     dialect = _DIALECTS.get(output)

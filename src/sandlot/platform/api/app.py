@@ -21,6 +21,7 @@ from sandlot.platform.api import (
     errors,
     events,
     files,
+    models,
     repositories,
     sandboxes,
     tasks,
@@ -32,6 +33,7 @@ from sandlot.platform.api.git import PATH as GIT
 from sandlot.platform.api.git import GitEndpoint
 from sandlot.platform.api.mcp import PATH as MCP
 from sandlot.platform.api.mcp import McpEndpoint
+from sandlot.platform.api.models import PATH as MODELS
 from sandlot.platform.api.routing import Routing
 from sandlot.platform.api.websockets import refuse_websocket
 from sandlot.platform.console.origins import check_origin, cookie_of
@@ -59,6 +61,7 @@ ROUTERS = (
     console_sandboxes.router,
     console_inside.router,
     repositories.router,
+    models.router,
     console_operation.router,
 )
 
@@ -94,8 +97,9 @@ class Platform:
         self._app, self._access, self._console = build_app(deps), deps.access, deps.console
         self.deps = deps
         self._git = GitEndpoint(deps)
+        self._models = deps.models.gateway.door()
         self._mcp, self._close = McpEndpoint(deps), close
-        self._routing = Routing([*OPEN, MCP, GIT, *_paths()])
+        self._routing = Routing([*OPEN, MCP, GIT, MODELS, *_paths()])
         self.run = run  # its loops, until cancelled
 
     async def close(self) -> None:
@@ -119,6 +123,10 @@ class Platform:
             return
         if scope["type"] == "http" and scope["path"].startswith(GIT):
             await self._git(scope, receive, send)  # checks the key by itself: git sends it as a password
+            return
+        if scope["type"] == "http" and scope["path"].startswith(MODELS):
+            # Checks the key by itself: clients of models send it in ways of their own.
+            await self._models({**scope, "path": scope["path"][len(MODELS) - 1 :]}, receive, send)
             return
         is_websocket = scope["type"] == "websocket"
         try:

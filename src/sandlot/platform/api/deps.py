@@ -17,6 +17,7 @@ from sandlot.platform.forges.local import LocalForge
 from sandlot.platform.forges.repositories import Repositories
 from sandlot.platform.git.service import GitService
 from sandlot.platform.identity.keys import Access, require
+from sandlot.platform.models.parts import ModelServices
 from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
 from sandlot.platform.sessions.files import Files
@@ -46,6 +47,7 @@ class Deps:
     tasks: Tasks
     timeline: Timeline
     agents: Mapping[str, AgentDescription]
+    models: ModelServices
     console: Console
     version: str
     keep_alive_s: float = 15.0

@@ -1,4 +1,4 @@
-"""The configuration file (`sandlot.toml`): providers, agent types, limits, policy, webhooks; checked whole before anything starts."""
+"""The configuration file (`sandlot.toml`): providers, agent types, limits, policy, webhooks, models; checked whole before anything starts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from sandlot.platform.config.models import (
+    ADDRESSES,
+    WELL_KNOWN,
+    WELL_KNOWN_VARIABLES,
+    BudgetsTable,
+    ModelsTable,
+    PriceTable,
+)
 from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.events import check_pattern
 from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
+from sandlot.platform.core.models import ModelEndpoint, ModelPrice
 from sandlot.platform.core.tasks import TaskPolicy
 
 NAME = "sandlot.toml"
@@ -157,6 +166,9 @@ class _File(_Table):
     webhooks: tuple[WebhookTable, ...] = ()
     console: ConsoleTable = ConsoleTable()
     github: GitHubTable | None = None
+    models: Mapping[Name, ModelsTable] = {}
+    prices: Mapping[str, PriceTable] = {}
+    budgets: BudgetsTable = BudgetsTable()
 
 
 class GitHubConfig(BaseModel):
@@ -195,6 +207,9 @@ class Configuration(BaseModel):
     webhooks: Sequence[Webhook]
     github: GitHubConfig | None = None
     console_hosts: Sequence[str] = ()  # further names at which the console is served
+    models: Annotated[Sequence[ModelEndpoint], Field(repr=False)] = ()
+    prices: Mapping[str, ModelPrice] = {}
+    budgets: BudgetsTable = BudgetsTable()
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has_engine: bool) -> Configuration:
@@ -229,6 +244,9 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
         webhooks=[_webhook(table, look_up) for table in file.webhooks],
         github=_github(place, file.github, look_up),
         console_hosts=file.console.hosts,
+        models=_models(place, file.models, look_up),
+        prices={name: table.price() for name, table in file.prices.items()},
+        budgets=file.budgets,
     )
 
 
@@ -246,8 +264,9 @@ def variables(path: Path) -> set[str]:
         elif isinstance(value, str) and key in ("env", "key_env", "secret_env", "private_key_env"):
             found.add(value)
 
-    walk(_read(path))
-    return found
+    raw = _read(path)
+    walk(raw)
+    return found | (set() if raw.get("models") else WELL_KNOWN_VARIABLES)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -299,6 +318,10 @@ class _Lookup:
             return value
         return None
 
+    def given(self, *names: str) -> str | None:
+        """The first of these variables that is set."""
+        return next((value for name in names if (value := self._environment.get(name))), None)
+
     def values(self, where: str, given: Mapping[str, str | ValueReference]) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, value in given.items():
@@ -316,6 +339,31 @@ def _key(name: str, table: LocalTable | CloudTable | UrlTable, look_up: _Lookup)
     if key is None:
         raise ConfigurationError(f"providers.{name}: the key is missing; say where it is with key_env or key_file")
     return key
+
+
+def _models(place: str, tables: Mapping[str, ModelsTable], look_up: _Lookup) -> Sequence[ModelEndpoint]:
+    """Without any in the file: those whose keys are in the server's environment."""
+    if not tables:
+        known = [(name, api, url, look_up.given(*names)) for name, api, url, names in WELL_KNOWN]
+        return [ModelEndpoint(name=name, api=api, url=url, key=key) for name, api, url, key in known if key]
+    for name, table in tables.items():
+        for other in table.fallbacks:
+            if other not in tables or tables[other].api is not table.api or other == name:
+                raise ConfigurationError(
+                    f"{place}: models.{name}.fallbacks: {other!r} is no other endpoint with api = {table.api.value!r}"
+                )
+    return [
+        ModelEndpoint(
+            name=name,
+            api=table.api,
+            url=table.url or ADDRESSES[table.api],
+            key=look_up.secret(f"models.{name}", table.key_env, table.key_file),
+            models=table.models,
+            aliases=table.aliases,
+            fallbacks=table.fallbacks,
+        )
+        for name, table in tables.items()
+    ]
 
 
 def _agent(name: str, table: AgentTable, look_up: _Lookup) -> AgentSettings:
@@ -395,6 +443,9 @@ _KNOWN = {
     "webhooks": sorted(WebhookTable.model_fields),
     "console": sorted(ConsoleTable.model_fields),
     "github": sorted(GitHubTable.model_fields),
+    "models": sorted(ModelsTable.model_fields),
+    "prices": sorted(PriceTable.model_fields),
+    "budgets": sorted(BudgetsTable.model_fields),
 }
 
 

@@ -1,4 +1,4 @@
-"""The platform's store: sessions, commands, tasks, events, deliveries, keys, repositories and pull requests, in SQLite or PostgreSQL."""
+"""The platform's store: sessions, commands, tasks, events, deliveries, keys, repositories, pull requests and calls of models, in SQLite or PostgreSQL."""
 
 from sandlot.platform.store.commands import SqlCommands
 from sandlot.platform.store.database import Database
@@ -7,6 +7,7 @@ from sandlot.platform.store.events import SqlEvents
 from sandlot.platform.store.facts import SqlFacts
 from sandlot.platform.store.keys import SqlKeys
 from sandlot.platform.store.logins import SqlLogins
+from sandlot.platform.store.models import SqlModelCalls
 from sandlot.platform.store.repositories import SqlPullComments, SqlPullRequests, SqlRepositories
 from sandlot.platform.store.sessions import SqlSessions
 from sandlot.platform.store.tasks import SqlTasks, SqlTaskSteps, SqlTimeline
@@ -19,6 +20,7 @@ __all__ = [
     "SqlFacts",
     "SqlKeys",
     "SqlLogins",
+    "SqlModelCalls",
     "SqlPullComments",
     "SqlPullRequests",
     "SqlRepositories",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, false
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, false
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0010"  # the newest migration
+REVISION = "p0011"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -245,4 +245,51 @@ login_links = Table(
     Column("digest", String, primary_key=True),
     Column("key_digest", String, nullable=False),
     Column("ends_at", UtcTime, nullable=False),
+)
+
+model_calls = Table(
+    "platform_model_calls",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("at", UtcTime, nullable=False),
+    Column("day", String, nullable=False),
+    Column("user_id", String, nullable=False),
+    Column("task", String),
+    Column("session", String),
+    Column("agent", String),
+    Column("repository", String),
+    Column("endpoint", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("input", Number, nullable=False),
+    Column("output", Number, nullable=False),
+    Column("cached", Number, nullable=False),
+    Column("cache_write", Number, nullable=False),
+    Column("cost_nano", Number, nullable=False),
+    Column("priced", Boolean, nullable=False),
+    Column("estimated", Boolean, nullable=False),
+    Column("milliseconds", Number, nullable=False),
+    Index("platform_model_calls_user", "user_id", "at"),
+    Index("platform_model_calls_task", "task"),
+    Index("platform_model_calls_at", "at"),
+)
+
+budget_spending = Table(
+    "platform_budget_spending",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("subject", String, primary_key=True),
+    Column("period", String, primary_key=True),  # a month; empty for tasks and sessions
+    Column("cost_nano", Number, nullable=False),
+    Column("tokens", Number, nullable=False),
+    Column("calls", Number, nullable=False),
+)
+
+budget_caps = Table(
+    "platform_budget_caps",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("subject", String, primary_key=True),
+    Column("cost_usd", Float),
+    Column("tokens", Number),
 )

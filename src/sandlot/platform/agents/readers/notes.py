@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandlot import bounded_json
-from sandlot.platform.agents.prices import Prices
 from sandlot.platform.agents.readers.commands import bare_command, commit_sha, counted, git_action, runs_tests
 from sandlot.platform.agents.readers.diffs import FileEdit
 from sandlot.platform.agents.readers.values import MOST_TEXT, tidy
 from sandlot.platform.agents.reading import TurnEnd
+from sandlot.platform.core.models import NANO, ModelTokens
 from sandlot.platform.core.tasks import Entry, EntryKind, TokenUsage
+from sandlot.platform.models.prices import Prices
 
 ASKING = "QUESTION:"
 """How an agent asks: the last paragraph of its result begins so. Choices may follow, one `- choice` in a line."""
@@ -114,7 +115,9 @@ class TurnNotes:
     def used(self, usage: TokenUsage) -> Iterator[Entry]:
         """All that was used in this turn so far; a cost that the agent does not tell is that of its model's prices."""
         if usage.cost_usd is None and self.model is not None:
-            cost = self._prices.cost(self.model, usage)
+            tokens = ModelTokens(input=usage.input, output=usage.output, cached=min(usage.cached, usage.input))
+            known = self._prices.known(self.model, tokens)
+            cost = round(known / NANO, 6) if known is not None else None
             usage = TokenUsage(input=usage.input, output=usage.output, cached=usage.cached, cost_usd=cost)
         if usage != self.usage:
             self.usage = usage

@@ -40,6 +40,27 @@ def test_a_command_is_shown_once_with_its_end() -> None:
     assert "make" in shown(begun, other)[-2]  # ids belong to their attempts
 
 
+def test_what_was_shown_is_not_told_again() -> None:
+    ran = entry("command", id="1", command="pytest", output="boom", exit_code=1)
+    again = entry("test", command="pytest", passed=2, failed=1, output="boom", exit_code=1)
+    assert shown(ran, again)[2:] == ["1:00  ✗ pytest  2 passed, 1 failed"]
+    assert "boom" in shown(again)[1]  # of a check, nothing was shown before
+    said = entry("message", "All done.")
+    assert shown(said, entry("result", "All done.")) == shown(said)
+    assert shown(said, entry("result", "Another end."))[1:] == ["1:00  ■ Another end."]
+    committed = entry("command", id="2", command="git commit -qm x", output="", exit_code=0)
+    assert shown(committed, entry("git", "git commit -qm x", action="commit")) == shown(committed)
+    assert "58f6f9b244" in shown(entry("git", "feat: x", action="commit", sha="58f6f9b2448a"))[0]
+
+
+def test_a_tool_is_shown_once_and_what_it_read_only_when_asked() -> None:
+    begun = entry("tool", id="3", name="Read", input={"file_path": "/home/user/app/a.py"})
+    ended = entry("tool", id="3", name="Read", output="text", ok=True)
+    assert shown(begun, ended) == ["1:00  · Read /home/user/app/a.py"]
+    assert shown(begun, ended, full=True)[1:] == ["text"]
+    assert shown(begun, entry("tool", id="3", output="no such file", ok=False))[1:] == ["no such file"]
+
+
 def test_long_output_is_folded_to_its_end_and_shown_whole_when_asked() -> None:
     long = entry("command", id="1", command="x", output="\n".join(map(str, range(100))), exit_code=0)
     assert shown(long) == ["1:00  $ x", "… 97 lines", "97", "98", "99"]

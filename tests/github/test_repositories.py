@@ -137,3 +137,21 @@ def test_a_wrong_configuration_stops_the_start_and_shows_no_key(lines: str, word
     with pytest.raises(ConfigurationError, match=words) as refused:
         load_text(f"[github]\n{lines}\n", {"KEY": "hunter2hunter2"}, has_engine=True)
     assert "hunter2" not in str(refused.value)
+
+
+async def test_an_issue_becomes_a_task_of_the_repository_that_has_its_address(
+    served: Served, emulator: Emulator
+) -> None:
+    there = emulator.repositories["ada/app"]
+    emulator.issue(there, "Answer /health", "It should say that it is well.", "bob")
+    work = {"agent": "claude", "start": False, "issue": f"{emulator.url}/ada/app/issues/1"}
+    async with served.http() as http:
+        assert "repo add" in (await asked(http, "POST", "/tasks", 400, **work))["message"]
+        where = {"url": f"{emulator.url}/ada/app", "forge": "github", "token": emulator.token("robot")}
+        await asked(http, "POST", "/repositories", 201, name="app", **where)
+        task = await asked(http, "POST", "/tasks", 201, **work)
+        assert (task["repository"], task["title"], task["issue"]) == ("app", "Answer /health", work["issue"])
+        assert "It should say that it is well." in task["prompt"]
+        named = await asked(http, "POST", "/tasks", 201, **work, repository="app", title="Mine")
+        assert named["title"] == "Mine"
+        await asked(http, "POST", "/tasks", 404, **{**work, "issue": f"{emulator.url}/ada/app/issues/99"})

@@ -109,6 +109,11 @@ def ca_bundle(settings: Settings, ca: Path) -> Path:
     return bundle
 
 
+def absolute(settings: Settings, url: str) -> str:
+    """Addresses of this server itself come without its name, which depends on who asks."""
+    return running(settings).url + url if url.startswith("/") else url
+
+
 def is_healthy(facts: instance.Facts, timeout_s: float = 5) -> bool:
     try:
         with _opener(facts).open(f"{facts.url}/health", timeout=timeout_s) as answer:

@@ -37,6 +37,13 @@ def show(settings: Settings, task: dict[str, Any], *, after: int = 0, full: bool
     return task
 
 
+def show_quietly(settings: Settings, task: dict[str, Any]) -> dict[str, Any]:
+    """Wait; returns the task when it rests."""
+    for told in _until_interrupted(settings, task["id"], 0):
+        task = told.task or task
+    return task
+
+
 def show_json(settings: Settings, task: dict[str, Any], *, after: int = 0) -> dict[str, Any]:
     """One JSON object a line: entries as they come; the last line is the task."""
     for told in _until_interrupted(settings, task["id"], after):
@@ -51,7 +58,7 @@ def end(settings: Settings, task: dict[str, Any]) -> typer.Exit:
     """Say how it ended and what can be done next; the exit code says the same to scripts."""
     option = client.instance_option(settings)
     output.say()
-    output.say(f"{headline(task)}")
+    output.say(headline(settings, task))
     for check in task["checks"]:
         if check["exit_code"] is not None:
             sign = output.paint("✓", "green") if check["exit_code"] == 0 else output.paint("✗", "red")
@@ -86,7 +93,7 @@ def exit_code(task: dict[str, Any]) -> int:
     return EXIT_CODES.get(task["state"], 1)
 
 
-def headline(task: dict[str, Any]) -> str:
+def headline(settings: Settings, task: dict[str, Any]) -> str:
     parts = [f"Task {task['id']} is {painted_state(task['state'])}"]
     took = _seconds(task)
     if took is not None:
@@ -101,7 +108,8 @@ def headline(task: dict[str, Any]) -> str:
     if task["cost_usd"] is not None:
         facts.append(f"${task['cost_usd']:.2f}")
     if task["pull_request"]:
-        facts.append(f"pull request {output.plain(task['pull_request']['url'])}")
+        url = client.absolute(settings, task["pull_request"]["url"])
+        facts.append(f"pull request {task['pull_request']['number']}: {output.plain(url)}")
     return "".join(parts) + "".join(f"\n  {fact}" for fact in facts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +25,7 @@ def row(task: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def record(task: dict[str, Any]) -> dict[str, Any]:
+def record(task: dict[str, Any], absolute: Callable[[str], str]) -> dict[str, Any]:
     pull, tokens, limits = task["pull_request"], task["tokens"], task["limits"]
     shown: dict[str, Any] = {
         "id": task["id"],
@@ -35,7 +36,9 @@ def record(task: dict[str, Any]) -> dict[str, Any]:
         "branch": task["branch"],
         "agent": ", ".join(task["agents"]) or task["agent"],
         "model": task["model"],
-        "pull request": f"{pull['url']} ({'draft, ' if pull['draft'] else ''}{pull['state']})" if pull else None,
+        "pull request": f"{absolute(pull['url'])} ({'draft, ' if pull['draft'] else ''}{pull['state']})"
+        if pull
+        else None,
         "changes": _changes(task["changes"]),
         "cost": _cost(task["cost_usd"]),
         "tokens": f"{tokens['input']} in, {tokens['output']} out" if tokens["input"] or tokens["output"] else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import urllib.parse
@@ -204,7 +205,7 @@ def show(*, id: Id, full: Full = False, as_json: Json = False) -> None:
     if as_json:
         output.print_json({**task, "steps": steps, "attempts": attempts})
         return
-    output.print_record(task_tables.record(task))
+    output.print_record(task_tables.record(task, functools.partial(client.absolute, chosen)))
     task_tables.print_checks(task["checks"], full)
     if steps:
         print(f"\n{output.paint('steps', 'bold')}  " + "  ".join(task_tables.step(step) for step in steps))

@@ -35,6 +35,7 @@ class TimelineView:
         self._full, self._width = full, max(40, width) - CLOCK - 2
         self._open: dict[str, dict[str, Any]] = {}
         self._steps: dict[tuple[int, str], datetime] = {}
+        self._last = ""  # what was said or run last: some entries tell the same again
         self.now = ""  # what it is doing
 
     def lines(self, entry: Data) -> list[str]:
@@ -59,6 +60,7 @@ class TimelineView:
     # -- what agents say and do -------------------------------------------------------------------------------------
 
     def _message(self, entry: Data) -> Iterator[str]:
+        self._last = str(entry["text"]).strip()
         yield from self._text(entry["text"])
 
     def _thinking(self, entry: Data) -> Iterator[str]:
@@ -78,9 +80,9 @@ class TimelineView:
     def _command(self, entry: Data) -> Iterator[str]:
         data = {**self._open.pop(_id(entry), {}).get("data", {}), **entry["data"]}
         merged = {**entry, "data": data}
-        if entry["data"].get("running"):
+        if _has_begun(entry):
             self._open[_id(entry)] = merged
-            self.now = f"$ {_first_line(data.get('command') or entry['text'])}"
+            self.now = _first_line(data.get("command") or data.get("name") or entry["text"])
             return
         yield from self._ended(merged)
 
@@ -90,9 +92,12 @@ class TimelineView:
         data = entry["data"]
         if entry["kind"] == "tool":
             name = plain(str(data.get("name") or entry["text"]))
-            yield f"{paint('·', 'cyan')} {name} {paint(self._cut(_short(data.get('input'))), 'dim')}"
+            yield f"{paint('·', 'cyan')} {name} {paint(self._cut(_short(data.get('input'))), 'dim')}".rstrip()
             code: Any = 1 if data.get("ok") is False else 0
+            if not code and not self._full:  # what it read is of interest to the agent
+                return
         else:
+            self._last = str(data.get("command") or entry["text"]).strip()
             code = data.get("exit_code")
             mark = paint(f"  exit code {code}", "red") if code else ""
             lines = self._text(data.get("command") or entry["text"], limit=6)
@@ -110,18 +115,23 @@ class TimelineView:
             counts = diffs.counts(data.get("added") or 0, data.get("removed") or 0)
         yield f"{paint('✎', 'cyan')} {plain(str(data.get('path') or entry['text']))}  {counts}".rstrip()
         lines = list(diffs.patch_lines(str(data.get("diff") or "")))
-        yield from self._first(lines, FOLDED_DIFF)
+        for line in self._first(lines, FOLDED_DIFF):
+            yield f"  {line}"
 
     def _test(self, entry: Data) -> Iterator[str]:
         data = entry["data"]
         good = data.get("exit_code") == 0 if data.get("exit_code") is not None else not data.get("failed")
         counts = ", ".join(f"{data[name]} {name}" for name in ("passed", "failed") if data.get(name))
-        yield f"{_mark(good)} {self._cut(plain(str(data.get('command') or entry['text'])))}  {counts}".rstrip()
-        yield from self._folded(str(data.get("output") or ""), FOLDED_OK if good else FOLDED_FAILED)
+        command = str(data.get("command") or entry["text"])
+        yield f"{_mark(good)} {self._cut(_first_line(command))}  {counts}".rstrip()
+        if self._full or (not good and command.strip() != self._last):  # else the command has shown it
+            yield from self._folded(str(data.get("output") or ""), FOLDED_FAILED)
 
     def _git(self, entry: Data) -> Iterator[str]:
         data = entry["data"]
-        action = plain(str(data.get("action") or "git"))
+        if not data.get("sha") and str(data.get("text") or entry["text"]).strip() == self._last:
+            return
+        action = plain(str(data.get("action") or "git")).replace("_", " ")
         sha = paint(f" {plain(str(data['sha']))[:10]}", "dim") if data.get("sha") else ""
         said = _first_line(data.get("text") or entry["text"])
         yield f"{paint('⎇', 'magenta')} {action}{sha} {self._cut(said)}".rstrip()
@@ -137,8 +147,8 @@ class TimelineView:
             yield paint(f"{'✗' if number == 0 else ' '} {line}", "red")
 
     def _result(self, entry: Data) -> Iterator[str]:
-        lines = self._text(entry["text"] or str(entry["data"].get("text") or ""))
-        for number, line in enumerate(lines):
+        text = str(entry["text"] or entry["data"].get("text") or "")
+        for number, line in enumerate(() if text.strip() == self._last else self._text(text)):
             yield f"{paint('■', 'green') if number == 0 else ' '} {line}"
 
     def _usage(self, entry: Data) -> Iterator[str]:
@@ -210,6 +220,14 @@ def _mark(good: bool) -> str:
     return paint("✓", "green") if good else paint("✗", "red")
 
 
+def _has_begun(entry: Data) -> bool:
+    """And not ended: another entry of the same id comes."""
+    data = entry["data"]
+    if data.get("running") is not None or entry["kind"] == "command":
+        return bool(data.get("running"))
+    return data.get("id") is not None and data.get("output") is None and data.get("ok") is None
+
+
 def _id(entry: Data) -> str:
     return f"{entry.get('attempt', 1)} {entry['kind']} {entry['data'].get('id')}"
 
@@ -223,6 +241,8 @@ def _short(value: Any) -> str:
 
     if value in (None, "", {}):
         return ""
+    if isinstance(value, dict) and isinstance(value.get("file_path"), str):
+        return plain(value["file_path"]).replace("\n", " ")
     return plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", " ")
 
 

@@ -43,6 +43,19 @@ def serve() -> None:
     asyncio.run(_serve())
 
 
+@app.command("rotate-sealing-key")
+@of_instance
+def rotate_sealing_key() -> None:
+    """Seal stored secrets (tokens of repositories, variables of waiting sessions) with a new key. The server must be down."""
+    from sandlot.platform.store import Database
+    from sandlot.server import instance
+
+    if instance.holder(settings().data_dir) is not None:
+        raise Failure(f"a server uses this data directory. Stop it first: {SANDLOT} down")
+    count = with_database(Database, lambda database: database.seal_anew())
+    output.say(f"{count} stored values are sealed with a new key; the old keys are gone.")
+
+
 async def _serve() -> None:
     from sandlot.platform.config import configuration
     from sandlot.platform.store import Database

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, Table, insert, select, update
 from sandlot.platform.core.errors import Conflict
 from sandlot.platform.core.events import Event
 from sandlot.platform.core.ports import Record
-from sandlot.platform.store.database import Database
+from sandlot.platform.store.database import SEALED, Database
 from sandlot.platform.store.events import Route, append
 from sandlot.platform.store.records import Row
 
@@ -29,10 +29,11 @@ class AggregateTable(Generic[Record]):
 class AggregateRows(Generic[Record]):
     def __init__(self, database: Database, kind: AggregateTable[Record], route: Route = lambda _: ()) -> None:
         self._database, self._kind, self._route = database, kind, route
+        self._secrets = tuple(column.name for column in SEALED if column.table is kind.table)
 
     async def add(self, record: Record, *events: Event) -> None:
         async with self._database.write(f"add {self._kind.noun} {record.id!r}") as connection:
-            await connection.execute(insert(self._kind.table), self._kind.write(record))
+            await connection.execute(insert(self._kind.table), self._sealed(self._kind.write(record)))
             await append(connection, self._route, events)
 
     async def get(self, id: str) -> Record | None:
@@ -42,20 +43,31 @@ class AggregateRows(Generic[Record]):
         async with self._database.read(f"look up a {self._kind.noun}") as connection:
             query = select(self._kind.table).where(condition)
             row = (await connection.execute(query)).mappings().one_or_none()
-            return self._kind.read(row) if row is not None else None
+            return self._kind.read(self._opened(row)) if row is not None else None
 
     async def many(self, query: Select[Any]) -> Sequence[Record]:
         async with self._database.read(f"list {self._kind.noun} records") as connection:
-            return [self._kind.read(row) for row in (await connection.execute(query)).mappings()]
+            return [self._kind.read(self._opened(row)) for row in (await connection.execute(query)).mappings()]
 
     async def swap(self, old: Record, new: Record, *events: Event) -> Record:
         new = replace(new, revision=old.revision + 1)
         before, table = self._kind.write(old), self._kind.table
         # Only what changed is written: a column may also be updated elsewhere without a new revision.
         values = {name: value for name, value in self._kind.write(new).items() if value != before[name]}
-        change = update(table).where(table.c.id == old.id, table.c.revision == old.revision).values(values)
+        change = (
+            update(table).where(table.c.id == old.id, table.c.revision == old.revision).values(self._sealed(values))
+        )
         async with self._database.write(f"change {self._kind.noun} {old.id!r}") as connection:
             if (await connection.execute(change)).rowcount != 1:
                 raise Conflict(f"{self._kind.noun} {old.id!r} was changed by another request; try again")
             await append(connection, self._route, events)
         return new
+
+    def _sealed(self, values: dict[str, Any]) -> dict[str, Any]:
+        secret = {name: values[name] for name in self._secrets if values.get(name)}
+        return {**values, **{name: self._database.sealer.seal(value) for name, value in secret.items()}}
+
+    def _opened(self, row: Row) -> Row:
+        if not self._secrets:
+            return row
+        return {**row, **{name: self._database.sealer.open(row[name]) for name in self._secrets}}

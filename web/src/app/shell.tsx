@@ -10,6 +10,7 @@ import { useLiveStatus } from "../live/provider";
 import { PAGES, type Page } from "../pages";
 import { needsPerson } from "../tasks/lanes";
 import { useFollowedTasks, useTaskList } from "../tasks/store";
+import { Confirmations } from "../ui/confirm";
 import { plural } from "../ui/format";
 import { timeOfDay, useNow } from "../ui/time";
 import { Keycaps, useKeys } from "./keys";
@@ -41,6 +42,7 @@ export function Shell() {
   useKeys([
     { keys: "mod+k", label: "Search and commands", group: "Anywhere", run: palette.toggle },
     { keys: "/", label: "Search and commands", group: "Anywhere", run: palette.open, hidden: true },
+    { keys: "c", label: "New task", group: "Anywhere", run: () => go("/new") },
     ...pages.filter((page) => page.nav?.key).map((page) => ({ keys: `g ${page.nav!.key!}`, label: page.title, group: "Go to", run: () => go(page.path) })),
   ]);
   return (
@@ -81,6 +83,7 @@ export function Shell() {
       </nav>
       <Palette opened={searching} onClose={palette.close} />
       <StateAnnouncer />
+      <Confirmations />
     </div>
   );
 }

@@ -1,0 +1,1 @@
+export { TaskPanel } from "../../tasks/panel";

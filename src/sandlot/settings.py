@@ -121,6 +121,10 @@ class Settings(BaseSettings):
         "fallback",
         description="When stock templates stand in for well-known images: where no registry answers, always, or never.",
     )
+    allow_stand_in: bool = Field(
+        False,
+        description="Let stock templates stand in for images of other versions, too (Debian 12 for `ubuntu:22.04`). The build log says what was given.",
+    )
     trusted_registries: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Image registries at private addresses that builds may pull from, as `host[:port]`, comma-separated; "

@@ -126,6 +126,8 @@ async def test_the_hosts_settings_cannot_be_changed(prisoner: Prisoner) -> None:
 
 
 async def test_mounting_is_refused_and_covers_stay_on(prisoner: Prisoner) -> None:
+    if prisoner.runtime == "gvisor":
+        pytest.skip("root mounts what runsc's own kernel has, see the next test")
     said = await prisoner.sh("""
         mkdir -p /tmp/m
         mount -t tmpfs none /tmp/m && echo MOUNTED; mount -t proc none /tmp/m && echo MOUNTED
@@ -136,6 +138,30 @@ async def test_mounting_is_refused_and_covers_stay_on(prisoner: Prisoner) -> Non
         umount -l /.sandlot && echo MOUNTED; echo tried""")
     assert "MOUNTED" not in said
     assert said.endswith("tried\n")
+
+
+async def test_what_root_mounts_under_gvisor_is_its_own_kernels_and_nothing_of_the_host(prisoner: Prisoner) -> None:
+    if prisoner.runtime != "gvisor":
+        pytest.skip("the host's kernel refuses all mounts")
+    guest = prisoner.bench.spec().guest
+    before = {path: path.stat().st_mtime_ns for path in guest.rglob("*")}
+    said = await prisoner.sh(f"""
+        mkdir -p /tmp/m /tmp/c
+        mount -t tmpfs none /tmp/m && echo TMPFS && umount /tmp/m
+        mount -t proc none /tmp/m; cat /tmp/m/1/root{prisoner.secret}; umount /tmp/m
+        mount -t cgroup -o memory none /tmp/c; ls /tmp/c; umount /tmp/c
+        mount -t sysfs none /tmp/m; ls /tmp/m/block /tmp/m/class/block; umount /tmp/m
+        for fd in 0 1 2 3 4 5 6 7 8 9 10; do
+            mount -t 9p -o trans=fd,rfdno=$fd,wfdno=$fd,aname=/,version=9P2000.L none /tmp/m && echo BEYOND
+            mount -t erofs -o ifd=$fd none /tmp/m && echo BEYOND
+        done
+        mount -o remount,rw,bind /.sandlot; mount -o remount,rw /.sandlot; echo x >/.sandlot/evil; truncate -s 0 /.sandlot/bin/python3
+        mount --bind /.sandlot /tmp/m; mount -o remount,rw,bind /tmp/m; echo x >/tmp/m/evil; umount /tmp/m
+        echo tried""")
+    assert "TMPFS" in said and "BEYOND" not in said and prisoner.word not in said and "release_agent" not in said
+    assert said.endswith("tried\n")
+    assert {path: path.stat().st_mtime_ns for path in guest.rglob("*")} == before
+    assert await prisoner.bench.runtime.alive(prisoner.instance)
 
 
 async def test_a_new_user_namespace_opens_no_way_to_the_host(prisoner: Prisoner) -> None:

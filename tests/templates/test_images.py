@@ -183,8 +183,20 @@ def test_registries_at_private_addresses_need_the_operators_word(build: Build) -
         build(Template().from_image("localhost:1/x"), f"private-{uuid.uuid4().hex[:8]}")
 
 
-@pytest.mark.parametrize("ref", ["ubuntu:22.04", "python:3.12", "e2bdev/base"])
-def test_well_known_images_come_from_the_catalogue_where_no_registry_answers(build: Build, ref: str) -> None:
+@pytest.mark.parametrize(
+    ("ref", "said"),
+    [
+        ("python:3.11-slim", "'base' of the local catalogue, Python 3.11 on Debian 12,"),
+        ("e2bdev/base", "'base' of this"),
+    ],
+)
+def test_well_known_images_come_from_the_catalogue_where_no_registry_answers(build: Build, ref: str, said: str) -> None:
     lines = Lines()
     build(Template().from_image(ref), f"known-{uuid.uuid4().hex[:8]}", on_build_logs=lines)
-    assert lines.has("the stock template 'base'")
+    assert lines.has("the stock template " + said)
+
+
+@pytest.mark.parametrize("ref", ["ubuntu:22.04", "python:3.13", "node:20-alpine", "debian@sha256:" + "0" * 64])
+def test_no_image_stands_in_for_another_version(build: Build, ref: str) -> None:
+    with pytest.raises(BuildException, match=r"is not what it says; .* --allow-stand-in"):
+        build(Template().from_image(ref), f"known-{uuid.uuid4().hex[:8]}")

@@ -48,6 +48,10 @@ def up(
     https_port: Annotated[
         int | None, typer.Option(metavar="N", help="Listen on this port too: 443, so that addresses need no port.")
     ] = None,
+    allow_stand_in: Annotated[
+        bool,
+        typer.Option("--allow-stand-in", help="Offline, let stock templates stand in for images of other versions."),
+    ] = False,
     prepared: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +71,8 @@ def up(
         os.environ["SANDLOT_DOMAIN"] = domain
     if https_port:
         os.environ["SANDLOT_HTTPS_PORT"] = str(https_port)
+    if allow_stand_in:
+        os.environ["SANDLOT_ALLOW_STAND_IN"] = "true"
     chosen = settings()
     preparation.require_root()
     if facts := _already_up(chosen):

@@ -88,7 +88,13 @@ async def open_builds(
             runner=LocalBuildRunner(
                 machines=built.factory, layers=layers, commands=built.commands, steps_dir=settings.cache_dir / "steps"
             ),
-            images=ImageSources(Catalogue.read(), registries, imported, use_catalogue=settings.image_catalogue),
+            images=ImageSources(
+                Catalogue.read(),
+                registries,
+                imported,
+                use_catalogue=settings.image_catalogue,
+                allow_other_versions=settings.allow_stand_in,
+            ),
             uploads=uploads,
             hold=control.inflight.holding,
         ),

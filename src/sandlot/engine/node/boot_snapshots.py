@@ -29,6 +29,7 @@ from sandlot.engine.node.machines import MachineFactory
 log = logging.getLogger(__name__)
 
 PREFIX = "boot-"
+FORMAT = 2  # raise it when machines of the same kind boot with something else than before
 MOST_NOTED = 256
 RETRY_S = 600.0  # after one could not be made, or was no good
 
@@ -91,7 +92,7 @@ class BootSnapshots:
 
     def _name(self, new: NewMachine, program: str) -> str:
         """Everything that makes booted machines differ is part of it."""
-        digest = hashlib.sha256(repr((MachineKind.of(new), self._guest, program)).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr((FORMAT, MachineKind.of(new), self._guest, program)).encode()).hexdigest()[:16]
         return f"{PREFIX}{new.template.id}-{digest}"
 
     def _note(self, name: str, new: NewMachine) -> None:

@@ -18,6 +18,12 @@ class Entry:
     pattern: str  # of the repository, without registry and tag
     template: str
     own: bool = False  # the image is E2B's own: the stock template is used even where a registry answers
+    holds: str = ""  # what the stock template is, in words
+    tags: tuple[str, ...] = ()  # patterns of those that this fits
+
+    def fits(self, reference: ImageReference) -> bool:
+        """Whether it is what the name says: a digest names one image alone, which the stock template never is."""
+        return self.own or (reference.digest is None and any(fnmatchcase(reference.tag, tag) for tag in self.tags))
 
 
 class Catalogue:
@@ -29,7 +35,13 @@ class Catalogue:
         facts: Mapping[str, Mapping[str, Any]] = tomllib.loads(path.read_text())
         return cls(
             tuple(
-                Entry(pattern, str(entry["template"]), bool(entry.get("own", False)))
+                Entry(
+                    pattern,
+                    str(entry["template"]),
+                    bool(entry.get("own", False)),
+                    str(entry.get("is", "")),
+                    tuple(entry.get("tags", ())),
+                )
                 for pattern, entry in facts["images"].items()
             )
         )

@@ -15,9 +15,16 @@ TEMPLATE_PREFIX = "sandlot-template/"  # FROM in a Dockerfile can name a templat
 
 class ImageSources:
     def __init__(
-        self, catalogue: Catalogue, registries: Registries, imported: ImportedImages, *, use_catalogue: str
+        self,
+        catalogue: Catalogue,
+        registries: Registries,
+        imported: ImportedImages,
+        *,
+        use_catalogue: str,
+        allow_other_versions: bool = False,
     ) -> None:
         """`use_catalogue`: "fallback" where no registry can be reached, "first", or "never"."""
+        self._allow = allow_other_versions
         self._catalogue, self._registries, self._imported = catalogue, registries, imported
         self._use = use_catalogue
 
@@ -29,9 +36,11 @@ class ImageSources:
             return self._imported.find(ref)
         reference = parse_image(ref)
         entry = self._catalogue.find(reference)
-        if entry is not None and self._use != "never" and (entry.own or self._use == "first"):
+        fits = entry is not None and (self._allow or entry.fits(reference))
+        if entry is not None and fits and self._use != "never" and (entry.own or self._use == "first"):
+            held = f" ({entry.holds})" if entry.holds else ""
             return Image(
-                description=f"{ref}: using the stock template {entry.template!r} of this server",
+                description=f"{ref}: using the stock template {entry.template!r}{held} of this server",
                 template=entry.template,
             )
         try:
@@ -39,9 +48,14 @@ class ImageSources:
         except Unavailable as error:
             if entry is None or self._use == "never" or login is not None:
                 raise StepFailed(f"image {ref!r} could not be pulled: {error}") from error
+            if not fits:
+                raise StepFailed(
+                    f"image {ref!r} could not be pulled: {error}. The stock template {entry.template!r}, {entry.holds}, is "
+                    "not what it says; to have it stand in all the same, start the server with --allow-stand-in"
+                ) from error
             output(f"{ref}: {error}", "warn")
             description = (
                 f"{ref}: no registry can be reached from here, so the stock template {entry.template!r} of the local "
-                "catalogue is used in its place"
+                f"catalogue, {entry.holds}, is used in its place"
             )
             return Image(description=description, template=entry.template)

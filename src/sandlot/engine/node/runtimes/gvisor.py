@@ -151,10 +151,10 @@ class GVisor(OciDriver):
         cgroup = f"{self._parent}/{spec.machine_id}"
         config = oci.config(spec, root, guest, cgroup, limits)
         oci.say_boot_id(config, spec, bundle)
-        # The daemon gives a machine that began with another's memory its own host name. What it starts cannot: a program's
-        # capabilities are those of the bounding set.
+        # It counts in runsc's own kernel alone: root inside may mount what that kernel has (tmpfs, FUSE, overlays), and the daemon
+        # gives a machine that began with another's memory its own host name.
         held = [*oci.CAPABILITIES, "CAP_SYS_ADMIN"]
-        config["process"]["capabilities"] |= dict.fromkeys(("effective", "permitted"), held)
+        config["process"]["capabilities"] = dict.fromkeys(("bounding", "effective", "permitted"), held)
         return config
 
     async def _terminate(self, machine_id: str, pidfd: int) -> None:

@@ -156,7 +156,8 @@ class Doors:
 async def open_doors(
     directory: Path, *, domain: str | None = None, max_sandboxes: int = 100, max_body_mb: int = 1, most: int = 1000
 ) -> AsyncIterator[Doors]:
-    shutil.copy(EMPTY_DATABASE[-1], directory / "test.db")
+    if EMPTY_DATABASE:  # it saves the migrations
+        shutil.copy(EMPTY_DATABASE[-1], directory / "test.db")
     database = Database.sqlite(directory / "test.db")
     await database.migrate()
     ports: dict[int, int] = {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 
 from sandlot.engine.api import (
     builds,
@@ -23,11 +23,14 @@ from sandlot.engine.api import (
     templates,
 )
 from sandlot.engine.api.deps import Deps
+from sandlot.engine.control.access import Access
+from sandlot.engine.core.errors import EngineError
+from sandlot.server.bodies import Bodies, Message, Receive, has_body, too_large
 from sandlot.server.failures import failure
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+MOST_ELSEWHERE = 1 << 20  # of a body for other routes than those of templates, whose steps can be long
+_TEMPLATES = re.compile(r"/(v[23]/)?templates\b")
 
 
 def build_app(deps: Deps) -> FastAPI:
@@ -54,39 +57,41 @@ def build_app(deps: Deps) -> FastAPI:
         health.router,
     ):
         app.include_router(router)
-    app.add_middleware(BodyLimit, most_bytes=deps.max_body_bytes)
+    app.add_middleware(Entrance, access=deps.access, most_bytes=deps.max_body_bytes)
     return app
 
 
-class BodyLimit:
-    """Refuses a body that is larger than any request of this API needs, before it is in memory.
+class Entrance:
+    """Checks the key and the size of a body before any of it is read.
 
     The connection stays open, and the server throws the rest away: a client that is hung up on while it sends
     would never read the answer.
     """
 
-    def __init__(self, app: Any, most_bytes: int) -> None:
-        self._app, self._most_bytes = app, most_bytes
+    def __init__(self, app: Any, access: Access, most_bytes: int) -> None:
+        self._app, self._access, self._most_bytes = app, access, most_bytes
+        self._bodies = Bodies()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(builds.UPLOADS):
+        if scope["type"] != "http" or scope["path"].startswith(builds.UPLOADS) or not has_body(scope):
             await self._app(scope, receive, send)
             return
+        most = self._most_bytes if _TEMPLATES.match(scope["path"]) else min(self._most_bytes, MOST_ELSEWHERE)
+        remark = " (SANDLOT_MAX_BODY_MB)" if most == self._most_bytes else ""
+        try:
+            await self._access.authenticate(_secret(scope))
+        except EngineError as error:
+            await failure(errors.status_of(error), str(error))(scope, receive, send)
+            return
         for name, value in scope["headers"]:
-            if name == b"content-length" and (not value.isdigit() or int(value) > self._most_bytes):
-                await failure(413, self._too_large())(scope, receive, send)
+            if name == b"content-length" and (not value.isdigit() or int(value) > most):
+                await failure(413, too_large(most, remark))(scope, receive, send)
                 return
-        seen = 0
+        await self._app(scope, self._bodies.bounded(scope, receive, most, remark), send)
 
-        async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > self._most_bytes:
-                raise HTTPException(413, self._too_large())
-            return message
 
-        await self._app(scope, counted, send)
-
-    def _too_large(self) -> str:
-        return f"the body is larger than the {self._most_bytes >> 20} MiB this server reads (SANDLOT_MAX_BODY_MB)"
+def _secret(scope: MutableMapping[str, Any]) -> str | None:
+    """The key as the routes see it: of `X-API-KEY`, else a bearer token."""
+    given = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    scheme, _, token = given.get(b"authorization", "").partition(" ")
+    return given.get(b"x-api-key") or (token.strip() if scheme.lower() == "bearer" else None)

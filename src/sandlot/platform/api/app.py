@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.exceptions import HTTPException
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from sandlot.platform.api import (
     agents,
@@ -39,15 +40,21 @@ from sandlot.platform.api.websockets import refuse_websocket
 from sandlot.platform.console.origins import check_origin, cookie_of
 from sandlot.platform.core.errors import PlatformError
 from sandlot.platform.core.model import Caller
+from sandlot.platform.core.model import Scope as KeyScope
+from sandlot.server.bodies import Bodies
+from sandlot.server.failures import failure
 
 Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"
 OPEN = frozenset(
     {f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health", console.LOGIN, f"{console.LOGIN}/confirm"}
 )  # these need no key
-MAX_JSON = 40 << 20
 MAX_UPLOAD = 4 << 30
-UPLOAD = "/sandboxes/upload-file"
+MAX_FILE = 40 << 20  # a file's content, in JSON or as it is
+MAX_JSON = 4 << 20
+MAX_READING = 256 << 10  # for whom may only look
+UPLOAD, WRITE_FILE = "/sandboxes/upload-file", "/sandboxes/write-file"
+_CONSOLE_FILE = re.compile(r"/console/api/sandboxes/[^/]+/file")
 ROUTERS = (
     agents.router,
     sandboxes.router,
@@ -99,6 +106,7 @@ class Platform:
         self._git = GitEndpoint(deps)
         self._models = deps.models.gateway.door()
         self._mcp, self._close = McpEndpoint(deps), close
+        self._bodies = Bodies()
         self._routing = Routing([*OPEN, MCP, GIT, MODELS, *_paths()])
         self.run = run  # its loops, until cancelled
 
@@ -140,10 +148,19 @@ class Platform:
             return
         if is_websocket:
             await self._app(scope, receive, send)
-        elif scope["path"] == MCP:
-            await self._mcp(scope, _bounded(receive), send)
         else:
-            await self._app(scope, _bounded(receive, MAX_UPLOAD if scope["path"] == UPLOAD else MAX_JSON), send)
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_file = scope["path"] == UPLOAD or _CONSOLE_FILE.fullmatch(scope["path"]) is not None
+        body = self._bodies.bounded(scope, receive, _limit(scope), is_file=is_file)
+        if scope["path"] != MCP:
+            await self._app(scope, body, send)
+            return
+        try:
+            await self._mcp(scope, body, send)
+        except HTTPException as error:
+            await failure(error.status_code, str(error.detail))(scope, receive, send)
 
     async def _caller(self, scope: Scope) -> Caller:
         """By key; else by the cookie of a browser, which counts only if the request is the console's own."""
@@ -166,16 +183,12 @@ def _paths() -> list[str]:
     ]
 
 
-def _bounded(receive: Receive, most: int = MAX_JSON) -> Receive:
-    """Refuses a body that is larger than any request needs, before all of it is in memory."""
-    seen = 0
-
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > most:
-            raise HTTPException(413, f"the body is larger than the {most >> 20} MiB that this route takes")
-        return message
-
-    return counted
+def _limit(scope: Scope) -> int:
+    """How large a body may be, by route and by what the caller may do."""
+    caller: Caller | None = scope.get(CALLER)
+    if caller is None or not ({KeyScope.WRITE, KeyScope.ADMIN} & caller.scopes):
+        return MAX_READING
+    path = scope["path"]
+    if path == UPLOAD:
+        return MAX_UPLOAD
+    return MAX_FILE if path in (WRITE_FILE, MCP) or _CONSOLE_FILE.fullmatch(path) else MAX_JSON

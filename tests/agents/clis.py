@@ -14,7 +14,7 @@ from sandlot.platform.agents.descriptions import load_agents
 
 # Nothing that an agent finds in the environment of whoever runs the tests may lead it to a real model.
 HIDDEN = (
-    "ANTHROPIC_", "CLAUDE", "OPENAI_", "CODEX_", "GEMINI_", "GOOGLE_", "OPENCODE_", "AWS_", "AZURE_", "E2B_", "SANDLOT_", "XDG_",
+    "ANTHROPIC_", "CLAUDE", "OPENAI_", "CODEX_", "GEMINI_", "GOOGLE_", "OPENCODE_", "COPILOT_", "GH_", "GITHUB_", "AWS_", "AZURE_", "E2B_", "SANDLOT_", "XDG_",
 )  # fmt: skip
 DESCRIBED = {
     name: agent for name, agent in load_agents().items() if agent.install is not None
@@ -105,6 +105,11 @@ EDITS: Mapping[str, Callable[[str], Script]] = {
         {"tool": "exec_command", "input": {"cmd": f"sed -i 's/nobody/the agent/' {path}"}},
         {"tool": "exec_command", "input": {"cmd": f"cat {path}"}},
     ),
+    "copilot": lambda path: _edit(
+        {"tool": "view", "input": {"path": path}},
+        {"tool": "edit", "input": {"path": path, "old_str": "nobody", "new_str": "the agent"}},
+        {"tool": "bash", "input": {"command": f"cat {path}", "description": "Show it"}},
+    ),
     "gemini": lambda path: _edit(
         {"tool": "read_file", "input": {"file_path": path}},
         {
@@ -141,6 +146,12 @@ def _codex_tools(plan: Cli, tools: McpServer | None) -> Cli:
     return replace(plan, files=files, environment={**plan.environment, "TOOLS_TOKEN": tools.token})
 
 
+def _copilot_tools(plan: Cli, tools: McpServer | None) -> Cli:
+    assert tools is not None
+    server = {"type": "http", "url": tools.url, "headers": tools.headers, "tools": ["*"]}
+    return replace(plan, argv=(*plan.argv, "--additional-mcp-config", json.dumps({"mcpServers": {"tools": server}})))
+
+
 def _gemini_tools(plan: Cli, tools: McpServer | None) -> Cli:
     assert tools is not None
     return _with_setting(plan, "mcpServers", {"httpUrl": tools.url, "headers": tools.headers, "trust": True})
@@ -159,6 +170,7 @@ def _with_setting(plan: Cli, name: str, server: Mapping[str, Any]) -> Cli:
 TOOLS: Mapping[str, Callable[[Cli, McpServer | None], Cli]] = {
     "claude": _claude_tools,
     "codex": _codex_tools,
+    "copilot": _copilot_tools,
     "gemini": _gemini_tools,
     "opencode": _opencode_tools,
 }

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.agents.reading import read
 
-from sandlot.platform.agents.descriptions import load_agents
+from sandlot.platform.agents.descriptions import Output, load_agents
 from sandlot.platform.agents.readers.lines import MOST_LINE
 from sandlot.platform.agents.streams import stream_reader
 from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.tasks import EntryKind
 
-STREAMS = ["claude-stream"]
+STREAMS = [name for name in get_args(Output) if name.endswith("-stream")]
 HEADER = json.dumps({"type": "sandlot.turn", "directory": "/home/user/app", "command": "make all", "session": "s-1"})
 
 
 def test_every_agent_that_works_on_tasks_has_a_reader() -> None:
     for agent in load_agents().values():
-        assert agent.task is None or stream_reader(agent.task.output)
+        assert agent.task is not None, agent.id
+        assert stream_reader(agent.task.output)
     with pytest.raises(ConfigurationError, match="claude-json"):
         stream_reader("claude-json")
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sandlot.platform.agents.readers.claude import ClaudeEvents
+from sandlot.platform.agents.readers.codex import CodexEvents
+from sandlot.platform.agents.readers.copilot import CopilotEvents
+from sandlot.platform.agents.readers.gemini import GeminiEvents
 from sandlot.platform.agents.readers.lines import MOST_LINE, Dialect, EventLines
 from sandlot.platform.agents.readers.notes import ASKING, TurnNotes
+from sandlot.platform.agents.readers.opencode import OpenCodeEvents
 from sandlot.platform.agents.readers.text import TextLines
 from sandlot.platform.agents.reading import StreamReader, TurnEnd
 from sandlot.platform.core.errors import ConfigurationError
@@ -16,6 +20,10 @@ __all__ = ["ASKING", "MOST_LINE", "StreamReader", "TurnEnd", "stream_reader"]
 
 _DIALECTS: Mapping[str, Callable[[TurnNotes], Dialect]] = {
     "claude-stream": ClaudeEvents,
+    "codex-stream": CodexEvents,
+    "copilot-stream": CopilotEvents,
+    "gemini-stream": GeminiEvents,
+    "opencode-stream": OpenCodeEvents,
 }
 
 

@@ -15,9 +15,10 @@ from sandlot.platform.core.errors import ConfigurationError, InvalidRequest
 from sandlot.platform.core.tasks import TokenUsage
 
 HOME = "/home/user"
-SESSION, COMMAND, CARRIED = "{session}", "{command}", "{carried}"
+SESSION, COMMAND, CARRIED, USAGE = "{session}", "{command}", "{carried}", "{usage}"
 NOTHING = TokenUsage()
 HEADER = "sandlot.turn"  # the type of the first line of every output: what the reader of the stream has to know
+TOTALS = "sandlot.usage"  # the type of the last line, if the agent wrote what it used into a file
 NOT_THERE = 126  # the exit code of a turn whose directory is missing
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _TASK = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -82,7 +83,7 @@ def turn_script(agent: AgentDescription, turn: Turn) -> TurnScript:
         "ticks": str(how.grace_s * 5),
     }
     plain = {"line", "signals", "ticks"}
-    script = _SCRIPT
+    script = _SCRIPT.replace("@totals@", TOTALS)
     for name, value in values.items():
         script = script.replace(f"@{name}@", value if name in plain else shlex.quote(value))
     told = {**agent.environment, **how.environment, **turn.environment}
@@ -147,6 +148,7 @@ def _command_line(agent: AgentDescription, how: AgentTask, turn: Turn, files: Tu
         SESSION: (shlex.quote(chosen_session(turn)),),
         COMMAND: (shlex.quote(turn.command or ""),),
         CARRIED: (shlex.quote(_carried(files)),),
+        USAGE: ('"$folder/usage"',),
     }
     words = [word for argument in arguments for word in parts.get(argument, (shlex.quote(argument),))]
     program = "run_python" if how.carries is not None else shlex.quote(agent.program)
@@ -203,7 +205,9 @@ run() {
   export SANDLOT_TURN="$folder" SANDLOT_PROMPT_FILE="$folder/prompt"
   if cd @directory@ 2>>"$folder/errors"; then
     agent
-    put exit_code $?
+    code=$?
+    [ ! -s "$folder/usage" ] || printf '{"type":"@totals@","usage":%s}\n' "$(head -c 100000 "$folder/usage" | tr -d '\n\r')" >>"$folder/output"
+    put exit_code $code
   else
     put exit_code 126
   fi

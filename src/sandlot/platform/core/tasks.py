@@ -138,6 +138,13 @@ class TokenUsage:
             cost_usd=sum(costs) if costs else None,
         )
 
+    def since(self, before: TokenUsage) -> TokenUsage:
+        """What a count of everything has more than it had before. Its cost is not known."""
+        if self.input < before.input or self.output < before.output:  # it was not a count of everything
+            return TokenUsage(input=self.input, output=self.output, cached=self.cached)
+        cached = max(self.cached - before.cached, 0)
+        return TokenUsage(input=self.input - before.input, output=self.output - before.output, cached=cached)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCount:

@@ -88,15 +88,22 @@ class ClaudeEvents:
     def _used(self, event: Mapping[str, Any]) -> TokenUsage:
         usage = map_at(event, "usage")
         cached = count_at(usage, "cache_read_input_tokens")
-        cost, before = money_at(event, "total_cost_usd"), self._notes.spent.cost_usd
-        if cost is not None and before is not None and cost >= before:
-            cost = round(cost - before, 6)  # after a resume it tells the cost of the whole conversation
         return TokenUsage(
             input=count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens") + cached,
             output=count_at(usage, "output_tokens"),
             cached=cached,
-            cost_usd=cost,
+            cost_usd=self._cost(event),
         )
+
+    def _cost(self, event: Mapping[str, Any]) -> float | None:
+        """Of this turn: after a resume some versions tell the cost of the whole conversation, and count its tokens by model."""
+        cost, before = money_at(event, "total_cost_usd"), self._notes.spent
+        if cost is None or before.cost_usd is None or cost < before.cost_usd:
+            return cost
+        models = [map_at(model) for model in list(map_at(event, "modelUsage").values())[:20]]
+        counted = sum(count_at(model, "outputTokens") for model in models)
+        is_all = counted >= count_at(event, "usage", "output_tokens") + before.output
+        return round(cost - before.cost_usd, 6) if is_all else cost
 
 
 def _changes(call: Call, result: Mapping[str, Any]) -> Iterator[FileEdit]:

@@ -18,7 +18,7 @@ _GIT = re.compile(
     _START
     + r"git\s+(?:-[cC]\s+\S+\s+|--\S+\s+)*(commit|push|pull|merge|rebase|checkout|switch|tag|revert|cherry-pick|reset|stash)\b"
 )
-_SHA = re.compile(r"^\[\S+(?: \([\w-]+\))? ([0-9a-f]{7,40})\]", re.MULTILINE)
+_SHA = re.compile(r"^(?:\[\S+(?: \([\w-]+\))? ([0-9a-f]{7,40})\]|([0-9a-f]{7,40})(?= \S))", re.MULTILINE)
 _WRAPPED = re.compile(r"^(?:/usr)?(?:/bin/)?(?:ba|z|da)?sh -l?c ")
 _COUNTS = {
     "passed": (r"(\d+) pass(?:ed|ing)\b", r"^# pass (\d+)", r"^ℹ pass (\d+)"),
@@ -57,8 +57,9 @@ def git_action(command: str) -> str | None:
 
 
 def commit_sha(output: str) -> str | None:
-    found = _SHA.findall(output[:MOST_OUTPUT])
-    return found[-1] if found else None
+    """Of the commit that `git commit`, or `git log --oneline` after it, tells of."""
+    found = _SHA.search(output[:MOST_OUTPUT])
+    return (found[1] or found[2]) if found else None
 
 
 def counted(output: str) -> TestCounts:

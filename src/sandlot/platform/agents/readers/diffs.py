@@ -10,10 +10,12 @@ CONTEXT = 3
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
+    """`added` and `removed` count lines; None where the agent tells only that a file was changed."""
+
     path: str
-    added: int
-    removed: int
-    diff: str
+    added: int | None = None
+    removed: int | None = None
+    diff: str = ""
 
 
 def replaced(path: str, old: str, new: str) -> FileEdit:

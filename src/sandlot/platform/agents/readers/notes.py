@@ -72,7 +72,9 @@ class TurnNotes:
 
     def edit(self, change: FileEdit) -> Entry:
         path = self.relative(change.path)
-        data = {"path": path, "added": change.added, "removed": change.removed, "diff": change.diff}
+        data: dict[str, Any] = {"path": path}
+        if change.added is not None:
+            data |= {"added": change.added, "removed": change.removed, "diff": change.diff}
         return Entry(kind=EntryKind.EDIT, text=path, data=data)
 
     def begin(self, id: str, name: str, input: Mapping[str, Any], command: str | None = None) -> Iterator[Entry]:
@@ -90,6 +92,9 @@ class TurnNotes:
         """A tool begins of which nothing is told until it has ended."""
         if len(self._calls) < MOST_CALLS:
             self._calls[id] = Call(id, name, input)
+
+    def knows(self, id: str) -> bool:
+        return id in self._calls
 
     def take(self, id: str) -> Call | None:
         """The call that ends now."""

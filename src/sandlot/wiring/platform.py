@@ -17,9 +17,11 @@ from sandlot.platform.api.deps import Deps
 from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
 from sandlot.platform.console.histories import ConsoleHistories
 from sandlot.platform.console.logins import Logins
+from sandlot.platform.console.metering import MeterStores, UsageMeter
 from sandlot.platform.console.origins import ConsoleHosts
 from sandlot.platform.console.parts import Console, DoctorFinding, Operation, no_findings
 from sandlot.platform.console.sandboxes import ConsoleSandboxes
+from sandlot.platform.console.usage import UsageSummary
 from sandlot.platform.core.ports import Clock, Provider
 from sandlot.platform.events import webhooks
 from sandlot.platform.events.log import EventLog
@@ -48,6 +50,7 @@ from sandlot.platform.store import (
     SqlLogins,
     SqlSessions,
     SqlTasks,
+    SqlUsage,
 )
 from sandlot.platform.tunnel.service import Tunnels
 from sandlot.wiring.clock import now
@@ -167,7 +170,23 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
 
         tunnels = Tunnels(sessions.running_box)
-        loops: tuple[Loop, ...] = (events, queue, background, retention, reconciler, providers, deliverer, *tasks.loops)
+        meter = UsageMeter(
+            stores=MeterStores(usage=SqlUsage(setup.database), sessions=state.store, tasks=SqlTasks(setup.database)),
+            providers=providers,
+            default=config.default,
+            clock=clock,
+        )
+        loops: tuple[Loop, ...] = (
+            meter,
+            events,
+            queue,
+            background,
+            retention,
+            reconciler,
+            providers,
+            deliverer,
+            *tasks.loops,
+        )
         closing: tuple[Closing, ...] = (
             events,
             tunnels,
@@ -179,12 +198,14 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             deliverer,
             models.gateway,
         )
+        report = UsageSummary(SqlUsage(setup.database), SqlTasks(setup.database))
         shown = ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default)
         deps = Deps(
             access=access,
             console=Console(
                 logins=Logins(store=SqlLogins(setup.database), access=access, clock=clock),
                 sandboxes=shown,
+                usage=report,
                 histories=ConsoleHistories(sandboxes=shown, state=state, events=SqlEvents(setup.database)),
                 operation=Operation(
                     queue=queue,

@@ -1464,6 +1464,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/console/api/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Usage Report
+         * @description What was used between two days: the caller's own; for admins, everybody's.
+         */
+        get: operations["usage_report_console_api_usage_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/console/api/usage.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Usage Csv
+         * @description The same as a table to download.
+         */
+        get: operations["usage_csv_console_api_usage_csv_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/platform/health": {
         parameters: {
             query?: never;
@@ -1764,6 +1804,11 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
+            /**
+             * Last Used At
+             * @description To the minute.
+             */
+            last_used_at: string | null;
         };
         /** ConsoleKeyList */
         ConsoleKeyList: {
@@ -2130,6 +2175,60 @@ export interface components {
             disk_bytes: number;
             /** Disk Total */
             disk_total: number;
+        };
+        /** ConsoleUsageReport */
+        ConsoleUsageReport: {
+            /**
+             * Start
+             * Format: date
+             */
+            start: string;
+            /**
+             * End
+             * Format: date
+             */
+            end: string;
+            /** Rows */
+            rows: components["schemas"]["ConsoleUsageRow"][];
+            total: components["schemas"]["ConsoleUsageRow"];
+        };
+        /** ConsoleUsageRow */
+        ConsoleUsageRow: {
+            /** Day */
+            day: string | null;
+            /**
+             * User Id
+             * @description None: not by user, or sandboxes that belong to no session.
+             */
+            user_id: string | null;
+            /** Repository */
+            repository: string | null;
+            /** Agent */
+            agent: string | null;
+            /**
+             * Hours
+             * @description Of running sandboxes.
+             */
+            hours: number;
+            /** Vcpu Hours */
+            vcpu_hours: number;
+            /** Memory Gib Hours */
+            memory_gib_hours: number;
+            /** Starts */
+            starts: number;
+            /** Tasks */
+            tasks: number;
+            /**
+             * Tokens Input
+             * @description With those that came from the model's cache.
+             */
+            tokens_input: number;
+            /** Tokens Output */
+            tokens_output: number;
+            /** Tokens Cached */
+            tokens_cached: number;
+            /** Cost Usd */
+            cost_usd: number;
         };
         /** ConsoleWebhook */
         ConsoleWebhook: {
@@ -11567,6 +11666,222 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    usage_report_console_api_usage_get: {
+        parameters: {
+            query?: {
+                /** @description The first day, in UTC; 30 days before the last, if it is not given. */
+                start?: string | null;
+                /** @description The last day; today, if it is not given. */
+                end?: string | null;
+                /** @description What to add up by: day, user_id, repository, agent; more than one, or with commas. */
+                by?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConsoleUsageReport"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    usage_csv_console_api_usage_csv_get: {
+        parameters: {
+            query?: {
+                /** @description The first day, in UTC; 30 days before the last, if it is not given. */
+                start?: string | null;
+                /** @description The last day; today, if it is not given. */
+                end?: string | null;
+                /** @description What to add up by: day, user_id, repository, agent; more than one, or with commas. */
+                by?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": unknown;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
             /** @description Too Many Requests */

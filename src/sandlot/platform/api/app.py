@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandlot.platform.api import (
     agents,
@@ -19,6 +21,7 @@ from sandlot.platform.api import (
     console_inside,
     console_operation,
     console_sandboxes,
+    console_usage,
     errors,
     events,
     files,
@@ -32,6 +35,7 @@ from sandlot.platform.api.credentials import secret_of
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.api.git import PATH as GIT
 from sandlot.platform.api.git import GitEndpoint
+from sandlot.platform.api.live_streams import Check, LiveStreams
 from sandlot.platform.api.mcp import PATH as MCP
 from sandlot.platform.api.mcp import McpEndpoint
 from sandlot.platform.api.models import PATH as MODELS
@@ -70,6 +74,7 @@ ROUTERS = (
     repositories.router,
     models.router,
     console_operation.router,
+    console_usage.router,
 )
 
 
@@ -107,8 +112,17 @@ class Platform:
         self._models = deps.models.gateway.door()
         self._mcp, self._close = McpEndpoint(deps), close
         self._bodies = Bodies()
+        self._live = LiveStreams()
+        deps.access.on_revoke(self._live.changed)
+        deps.console.logins.on_end(self._live.changed)
         self._routing = Routing([*OPEN, MCP, GIT, MODELS, *_paths()])
-        self.run = run  # its loops, until cancelled
+        self._run = run
+
+    async def run(self) -> None:
+        """Its loops, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run())
+            group.create_task(self._live.run())
 
     async def close(self) -> None:
         """End streams, so that nothing delays a shutdown."""
@@ -137,19 +151,19 @@ class Platform:
             await self._models({**scope, "path": scope["path"][len(MODELS) - 1 :]}, receive, send)
             return
         is_websocket = scope["type"] == "websocket"
+        check: Check = _always
         try:
             if not _is_open(scope):
-                scope[CALLER] = await self._caller(scope)
+                check = self._check(scope)
+                scope[CALLER] = await check()
         except PlatformError as error:
             if is_websocket:
                 await refuse_websocket(error, scope, receive, send)
             else:
                 await errors.answer(error)(scope, receive, send)
             return
-        if is_websocket:
-            await self._app(scope, receive, send)
-        else:
-            await self._serve(scope, receive, send)
+        app: ASGIApp = self._app if is_websocket else self._serve
+        await self._live.serve(app, scope, receive, send, check)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_file = scope["path"] == UPLOAD or _CONSOLE_FILE.fullmatch(scope["path"]) is not None
@@ -162,14 +176,18 @@ class Platform:
         except HTTPException as error:
             await failure(error.status_code, str(error.detail))(scope, receive, send)
 
-    async def _caller(self, scope: Scope) -> Caller:
-        """By key; else by the cookie of a browser, which counts only if the request is the console's own."""
+    def _check(self, scope: Scope) -> Callable[[], Awaitable[Caller]]:
+        """Finds the caller by key; else by the cookie of a browser, which counts only if the request is the console's own."""
         secret, headers = secret_of(scope), scope["headers"]
         cookie = cookie_of(headers) if secret is None else None
         if cookie is None:
-            return await self._access.authenticate(secret)
+            return partial(self._access.authenticate, secret)
         check_origin(scope, headers, self._console.hosts)
-        return await self._console.logins.caller(cookie)
+        return partial(self._console.logins.caller, cookie)
+
+
+async def _always() -> None:
+    """Of routes that need no key."""
 
 
 def _is_open(scope: Scope) -> bool:

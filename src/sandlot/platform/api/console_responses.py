@@ -182,6 +182,7 @@ class ConsoleKey(BaseModel):
     scopes: list[Scope]
     hint: str = Field(description="Enough of the key to recognise it.")
     created_at: datetime
+    last_used_at: datetime | None = Field(description="To the minute.")
 
     @classmethod
     def of(cls, key: UserKey) -> Self:
@@ -192,6 +193,7 @@ class ConsoleKey(BaseModel):
             scopes=sorted(key.scopes),
             hint=key.hint,
             created_at=key.created_at,
+            last_used_at=key.last_used_at,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -37,6 +37,11 @@ class Logins:
         self._store, self._access, self._clock = store, access, clock
         self._attempts = LoginAttempts()
         self._known: dict[str, tuple[datetime, BrowserSession]] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call back, at once and without waiting, when a browser logged out here."""
+        self._listeners.append(callback)
 
     async def with_key(self, key: str, address: str) -> NewSession:
         """Raises `Unauthorized`, or `Busy` after too many failures from this address."""
@@ -90,6 +95,8 @@ class Logins:
     async def end(self, cookie: str) -> None:
         self._known.pop(digest(cookie), None)
         await self._store.remove_session(digest(cookie))
+        for listener in self._listeners:
+            listener()
 
     async def _session(self, cookie: str) -> BrowserSession | None:
         if not cookie or len(cookie) > MAX_TOKEN:

@@ -10,6 +10,7 @@ from sandlot.platform.console.histories import ConsoleHistories
 from sandlot.platform.console.logins import Logins
 from sandlot.platform.console.origins import ConsoleHosts
 from sandlot.platform.console.sandboxes import ConsoleSandboxes
+from sandlot.platform.console.usage import UsageSummary
 from sandlot.platform.core.model import RetentionPolicy, SessionLimits, Webhook
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue
@@ -50,6 +51,7 @@ class Console:
     sandboxes: ConsoleSandboxes
     histories: ConsoleHistories
     operation: Operation
+    usage: UsageSummary
     hosts: ConsoleHosts = field(default_factory=ConsoleHosts)
     bundle: Bundle = field(default_factory=Bundle)
     frames: tuple[str, ...] = ()  # whose pages the console may show inside its own

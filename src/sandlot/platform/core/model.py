@@ -87,6 +87,7 @@ class UserKey:
     hint: str
     created_at: datetime
     revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

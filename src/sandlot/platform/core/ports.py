@@ -267,6 +267,9 @@ class KeyStore(Protocol):
 
     async def revoke(self, key: str, at: datetime) -> bool: ...
 
+    async def touch(self, key: str, at: datetime) -> None:
+        """Note a use."""
+
 
 class WebhookTransport(Protocol):
     """Sends signed messages to webhooks."""

@@ -15,6 +15,7 @@ from sandlot.platform.core.ports import Clock, KeyStore
 PREFIX = "slp_"
 CACHE_TTL = timedelta(seconds=5)  # how long a key revoked by another process may still work
 CACHE_SIZE = 1024
+TOUCH_INTERVAL = timedelta(minutes=1)
 MAX_SECRET, MAX_NAME = 512, 128
 ADMIN = Caller(user_id=None, scopes=frozenset(Scope))
 
@@ -25,6 +26,11 @@ class Access:
     def __init__(self, *, store: KeyStore, clock: Clock, admin_secret: Callable[[], str | None] = lambda: None) -> None:
         self._store, self._clock, self._admin_secret = store, clock, admin_secret
         self._callers: dict[str, tuple[datetime, Caller]] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_revoke(self, callback: Callable[[], None]) -> None:
+        """Call back, at once and without waiting, when a key was revoked here."""
+        self._listeners.append(callback)
 
     async def create_key(self, *, name: str, user_id: str | None, scopes: Collection[Scope]) -> tuple[UserKey, str]:
         """Create a key. Its secret cannot be looked up again."""
@@ -54,6 +60,8 @@ class Access:
         if not await self._store.revoke(key_id, self._clock()):
             raise NotFound(f"key {key_id!r} was not found, or is revoked already")
         self._callers.clear()
+        for listener in self._listeners:
+            listener()
 
     async def authenticate(self, secret: str | None) -> Caller:
         """The caller with this secret. Raises `Unauthorized`."""
@@ -82,6 +90,9 @@ class Access:
         if key is None or key.revoked_at is not None:
             self._callers.pop(given, None)
             raise Unauthorized("the key is unknown or revoked")
+        now = self._clock()
+        if key.last_used_at is None or now - key.last_used_at >= TOUCH_INTERVAL:
+            await self._store.touch(key.id, now)
         return Caller(user_id=key.user_id, scopes=key.scopes)
 
 

@@ -11,6 +11,7 @@ from sandlot.platform.store.models import SqlModelCalls
 from sandlot.platform.store.repositories import SqlPullComments, SqlPullRequests, SqlRepositories
 from sandlot.platform.store.sessions import SqlSessions
 from sandlot.platform.store.tasks import SqlTasks, SqlTaskSteps, SqlTimeline
+from sandlot.platform.store.usage import SqlUsage
 
 __all__ = [
     "Database",
@@ -28,4 +29,5 @@ __all__ = [
     "SqlTaskSteps",
     "SqlTasks",
     "SqlTimeline",
+    "SqlUsage",
 ]

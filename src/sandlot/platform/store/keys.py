@@ -36,3 +36,7 @@ class SqlKeys:
         change = update(keys).where(keys.c.id == key, keys.c.revoked_at.is_(None)).values(revoked_at=at)
         async with self._database.write("revoke a key") as connection:
             return (await connection.execute(change)).rowcount == 1
+
+    async def touch(self, key: str, at: datetime) -> None:
+        async with self._database.write("note the use of a key") as connection:
+            await connection.execute(update(keys).where(keys.c.id == key).values(last_used_at=at))

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaD
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0011"  # the newest migration
+REVISION = "p0012"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -29,6 +29,7 @@ keys = Table(
     Column("hint", String, nullable=False),
     Column("created_at", UtcTime, nullable=False),
     Column("revoked_at", UtcTime),
+    Column("last_used_at", UtcTime),
     Index("platform_keys_digest", "digest", unique=True),
 )
 
@@ -292,4 +293,25 @@ budget_caps = Table(
     Column("subject", String, primary_key=True),
     Column("cost_usd", Float),
     Column("tokens", Number),
+)
+
+usage = Table(
+    "platform_usage",
+    metadata,
+    Column("day", String, primary_key=True),
+    Column("user_id", String, primary_key=True),
+    Column("repository", String, primary_key=True),
+    Column("agent", String, primary_key=True),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_s", Float, nullable=False),
+    Column("memory_gib_s", Float, nullable=False),
+    Column("starts", Integer, nullable=False),
+)
+
+meters = Table(
+    "platform_meters",
+    metadata,
+    Column("provider", String, primary_key=True),
+    Column("sandbox_id", String, primary_key=True),
+    Column("charged_until", UtcTime, nullable=False),
 )

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine/store": {"engine/core", "sql"},
     "engine/api": {"engine/core", "engine/control", "engine/builds", "server"},
     "platform/core": set(),
+    "platform/audit": {"platform/core"},
     "platform/config": {"platform/core"},
     "platform/events": {"platform/core"},
     "platform/identity": {"platform/core"},
@@ -54,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "platform/api": {
         "platform/core",
         "platform/agents",
+        "platform/audit",
         "platform/console",
         "platform/events",
         "platform/forges",

@@ -10,6 +10,7 @@ import typer
 
 from sandlot import __version__
 from sandlot.cli import (
+    audit,
     console,
     doctor,
     keys,
@@ -76,6 +77,7 @@ app.add_typer(repositories.repositories, name="repo", rich_help_panel="Platform"
 app.add_typer(repositories.pulls, name="pr", rich_help_panel="Platform")
 app.command(rich_help_panel="Platform")(usage.usage)
 app.add_typer(usage.budgets, name="budget", rich_help_panel="Platform")
+app.add_typer(audit.app, name="audit", rich_help_panel="Platform")
 app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)

@@ -19,6 +19,7 @@ from sandlot.cli.output import Failure
 from sandlot.program import SANDLOT
 
 if TYPE_CHECKING:
+    from sandlot.platform.audit.log import AuditLog
     from sandlot.platform.core.model import UserKey
     from sandlot.platform.identity.keys import Access
 
@@ -95,12 +96,19 @@ def create(
 ) -> None:
     """Make a key and print it. It is shown this once: only its digest is kept."""
     from sandlot.platform.core.model import Scope
+    from sandlot.platform.identity.keys import ADMIN
 
     try:
         scopes = {Scope(one) for one in scope} if scope else {Scope.READ, Scope.WRITE}
     except ValueError as error:
         raise Failure(f"there is no such scope; there are {', '.join(Scope)}") from error
-    key, secret = _with_access(lambda access: access.create_key(name=name, user_id=user, scopes=scopes))
+
+    async def made(access: Access, audit: AuditLog) -> tuple[UserKey, str]:
+        key, secret = await access.create_key(name=name, user_id=user, scopes=scopes)
+        await audit.write(ADMIN, "key.create", key.id, data={"user": user, "scopes": sorted(scopes)})
+        return key, secret
+
+    key, secret = _with_access(made)
     if as_json:
         output.print_json({**_shown(key), "key": secret})
         return
@@ -113,7 +121,7 @@ def create(
 def list_(*, as_json: Json = False) -> None:
     """List keys: enough of each to recognise it."""
 
-    async def read(access: Access) -> list[UserKey]:
+    async def read(access: Access, _: AuditLog) -> list[UserKey]:
         return [key for key in await access.keys() if key.revoked_at is None]
 
     found = _with_access(read)
@@ -128,7 +136,13 @@ def list_(*, as_json: Json = False) -> None:
 @of_instance
 def revoke(*, id: Annotated[str, typer.Argument(help=f"The key's id, as in `{SANDLOT} platform key list`.")]) -> None:
     """Make a key invalid. A running server may still accept it for a few seconds."""
-    _with_access(lambda access: access.revoke(id))
+    from sandlot.platform.identity.keys import ADMIN
+
+    async def revoked(access: Access, audit: AuditLog) -> None:
+        await access.revoke(id)
+        await audit.write(ADMIN, "key.revoke", id)
+
+    _with_access(revoked)
     output.done(f"{id} is revoked")
 
 
@@ -136,11 +150,16 @@ def _shown(key: UserKey) -> dict[str, Any]:
     return {**{name: value for name, value in asdict(key).items() if name != "digest"}, "scopes": sorted(key.scopes)}
 
 
-def _with_access(act: Callable[[Access], Coroutine[Any, Any, T]]) -> T:
+def _with_access(act: Callable[[Access, AuditLog], Coroutine[Any, Any, T]]) -> T:
+    from sandlot.platform.audit.log import AuditLog
     from sandlot.platform.identity.keys import Access
-    from sandlot.platform.store import Database, SqlKeys
+    from sandlot.platform.store import Database, SqlAudit, SqlKeys
 
-    return with_database(Database, lambda database: act(Access(store=SqlKeys(database), clock=_now)))
+    def given(database: Database) -> Coroutine[Any, Any, T]:
+        access = Access(store=SqlKeys(database), clock=_now)
+        return act(access, AuditLog(store=SqlAudit(database), clock=_now))
+
+    return with_database(Database, given)
 
 
 def _now() -> datetime:

@@ -14,6 +14,7 @@ from typing import Protocol
 from sandlot.platform.agents.descriptions import load_agents
 from sandlot.platform.api.app import Platform
 from sandlot.platform.api.deps import Deps
+from sandlot.platform.audit.log import AuditLog
 from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
 from sandlot.platform.console.histories import ConsoleHistories
 from sandlot.platform.console.logins import Logins
@@ -42,6 +43,7 @@ from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.store import (
     Database,
+    SqlAudit,
     SqlCommands,
     SqlDeliveries,
     SqlEvents,
@@ -233,6 +235,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             timeline=tasks.timeline,
             agents=agents,
             models=models,
+            audit=AuditLog(store=SqlAudit(setup.database), clock=clock),
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
         )

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandlot.platform.api import (
     agents,
+    audit,
     commands,
     console,
     console_histories,
@@ -73,6 +74,7 @@ ROUTERS = (
     console_inside.router,
     repositories.router,
     models.router,
+    audit.router,
     console_operation.router,
     console_usage.router,
 )
@@ -169,7 +171,10 @@ class Platform:
         is_file = scope["path"] == UPLOAD or _CONSOLE_FILE.fullmatch(scope["path"]) is not None
         body = self._bodies.bounded(scope, receive, _limit(scope), is_file=is_file)
         if scope["path"] != MCP:
-            await self._app(scope, body, send)
+            if CALLER in scope and audit.is_written(scope):
+                await audit.audited(self.deps.audit, scope[CALLER], self._app, scope, (body, send))
+            else:
+                await self._app(scope, body, send)
             return
         try:
             await self._mcp(scope, body, send)

@@ -10,6 +10,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
 from sandlot.platform.agents.descriptions import AgentDescription
+from sandlot.platform.audit.log import AuditLog
 from sandlot.platform.console.parts import Console
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.events.log import EventLog
@@ -48,6 +49,7 @@ class Deps:
     timeline: Timeline
     agents: Mapping[str, AgentDescription]
     models: ModelServices
+    audit: AuditLog
     console: Console
     version: str
     keep_alive_s: float = 15.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandlot.platform.api.audit import note
 from sandlot.platform.api.deps import Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.core.models import NANO, BudgetCap, BudgetScope, UsageQuery, UsageTotal
@@ -112,8 +113,11 @@ Subject = Annotated[str, Path(max_length=256, description="A user or a session; 
 
 
 @router.put("/budgets/{scope}/{subject}", status_code=204)
-async def set_budget(scope: BudgetScope, subject: Subject, body: BudgetLimit, deps: Given, caller: Writer) -> Response:
+async def set_budget(
+    scope: BudgetScope, subject: Subject, body: BudgetLimit, request: Request, deps: Given, caller: Writer
+) -> Response:
     """Set a limit instead of the configuration's. Needs an admin key."""
+    note(request, cost_usd=body.cost_usd, tokens=body.tokens)
     cap = BudgetCap(cost_usd=body.cost_usd, tokens=body.tokens)
     await deps.models.usage.set_cap(caller, scope, subject, cap)
     return Response(status_code=204)

@@ -1,5 +1,6 @@
 """The platform's store: sessions, commands, tasks, events, deliveries, keys, repositories, pull requests and calls of models, in SQLite or PostgreSQL."""
 
+from sandlot.platform.store.audit import SqlAudit
 from sandlot.platform.store.commands import SqlCommands
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.deliveries import SqlDeliveries
@@ -15,6 +16,7 @@ from sandlot.platform.store.usage import SqlUsage
 
 __all__ = [
     "Database",
+    "SqlAudit",
     "SqlCommands",
     "SqlDeliveries",
     "SqlEvents",

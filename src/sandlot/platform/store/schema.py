@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaD
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0012"  # the newest migration
+REVISION = "p0013"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -314,4 +314,18 @@ meters = Table(
     Column("provider", String, primary_key=True),
     Column("sandbox_id", String, primary_key=True),
     Column("charged_until", UtcTime, nullable=False),
+)
+
+audit = Table(
+    "platform_audit",
+    metadata,
+    Column("seq", Number, primary_key=True, autoincrement=False),
+    Column("at", UtcTime, nullable=False),
+    Column("actor", String, nullable=False),
+    Column("action", String, nullable=False),
+    Column("target", String, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("previous", String, nullable=False),
+    Column("digest", String, nullable=False),
 )

@@ -40,8 +40,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "platform/core",
         "platform/agents",
         "platform/events",
+        "platform/forges",
+        "platform/git",
         "platform/identity",
         "platform/sessions",
+        "platform/tunnel",
     },
     "platform/console": {
         "platform/core",

@@ -47,6 +47,11 @@ class Database:
         self._file = file
         self.place = f"{self.tables.name} at {place}"  # for people; holds no password
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may be working with it."""
+        return self._file is None
+
     @classmethod
     def sqlite(cls, file: Path) -> Self:
         url = URL.create("sqlite+aiosqlite", database=str(file))

@@ -54,6 +54,7 @@ from sandlot.platform.store import (
     SqlTasks,
     SqlUsage,
 )
+from sandlot.platform.tasks.steps import BeforeStep, no_step
 from sandlot.platform.tunnel.service import Tunnels
 from sandlot.wiring.clock import now
 from sandlot.wiring.forges import ForgeParts, build_forges
@@ -90,6 +91,7 @@ class Setup:
     clock: Clock = now
     providers: Callable[[str], dict[str, Provider]] | None = None  # instead of those of the configuration
     keep_alive_s: float = 15.0
+    step_hook: BeforeStep = no_step  # around each step of a task; for tests that end the server there
 
 
 @asynccontextmanager
@@ -141,6 +143,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         )
         stack.push_async_callback(forges.github.close)
         agents = load_agents()
+        tunnels = Tunnels(sessions.running_box)
         tasks = build_tasks(
             TaskParts(
                 configuration=config,
@@ -148,8 +151,15 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 route=route,
                 events=events,
                 sessions=sessions,
+                session_state=state,
+                tunnels=tunnels,
+                git=forges.git,
+                repositories=forges.repositories,
                 agents=agents,
                 clock=clock,
+                data_dir=setup.data_dir,
+                console=f"https://{setup.hosts[0]}/console" if setup.hosts else "/console",
+                hook=setup.step_hook,
             )
         )
         access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
@@ -170,8 +180,6 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         transport = await stack.enter_async_context(HttpWebhookTransport())
         outbox = SqlDeliveries(setup.database)
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
-
-        tunnels = Tunnels(sessions.running_box)
         meter = UsageMeter(
             stores=MeterStores(usage=SqlUsage(setup.database), sessions=state.store, tasks=SqlTasks(setup.database)),
             providers=providers,
@@ -191,8 +199,8 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         )
         closing: tuple[Closing, ...] = (
             events,
-            tunnels,
             *tasks.closing,
+            tunnels,
             commands,
             background,
             queue,
@@ -233,6 +241,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             git=forges.git,
             tasks=tasks.service,
             timeline=tasks.timeline,
+            artifacts=tasks.artifacts,
             agents=agents,
             models=models,
             audit=AuditLog(store=SqlAudit(setup.database), clock=clock),

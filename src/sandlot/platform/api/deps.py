@@ -25,6 +25,7 @@ from sandlot.platform.sessions.files import Files
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
+from sandlot.platform.tasks.artifacts import Artifacts
 from sandlot.platform.tasks.service import Tasks
 from sandlot.platform.tasks.timeline import Timeline
 from sandlot.program import SANDLOT
@@ -47,6 +48,7 @@ class Deps:
     git: GitService
     tasks: Tasks
     timeline: Timeline
+    artifacts: Artifacts
     agents: Mapping[str, AgentDescription]
     models: ModelServices
     audit: AuditLog

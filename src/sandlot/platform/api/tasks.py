@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import FileResponse
 
 from sandlot.platform.api.cursors import cursor_of, parse_cursor, place_of
 from sandlot.platform.api.deps import Deps, Given, Reader, Writer
 from sandlot.platform.api.errors import PROBLEMS
 from sandlot.platform.api.streams import Stream
 from sandlot.platform.api.task_bodies import (
+    ArtifactList,
     AttemptList,
     CreateTask,
+    DiffInfo,
     EditTask,
     StepList,
     TaskInfo,
@@ -28,6 +32,7 @@ from sandlot.platform.core.model import Caller
 from sandlot.platform.core.task_ports import TaskQuery
 from sandlot.platform.core.tasks import EntryKind, Task, TaskStatus
 from sandlot.platform.forges.issues import read_issue
+from sandlot.platform.git.records import TaskDiff
 from sandlot.platform.tasks.service import TaskRequest
 from sandlot.platform.tasks.views import attempt_json, entry_json, step_json, task_json
 
@@ -35,6 +40,7 @@ router = APIRouter(prefix="/tasks", tags=["tasks"], responses=PROBLEMS)
 RETRY_MS = 1000
 SSE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 Words = Annotated[str | None, Query(max_length=500)]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=8, description="Which of its attempts; default: the chosen one.")]
 
 
 @router.post("", status_code=201, response_model=TaskInfo)
@@ -163,7 +169,7 @@ async def review(id: str, body: TaskReview, deps: Given, caller: Writer) -> dict
     """Send comments on its changes back to its agent."""
     if not body.text and not body.comments:
         raise InvalidRequest("a review needs a text or comments")
-    return task_json(await deps.tasks.message(caller, id, _review_text(body)))
+    return task_json(await deps.tasks.message(caller, id, _review_text(body), kind="review"))
 
 
 @router.get("/{id}/timeline", response_model=TimelinePage)
@@ -206,6 +212,51 @@ async def attempts(id: str, deps: Given, caller: Reader) -> dict[str, Any]:
     """What each of its attempts came to."""
     task = await deps.tasks.find(caller, id)
     return {"attempts": [attempt_json(attempt) for attempt in task.attempts]}
+
+
+@router.get("/{id}/diff", response_model=DiffInfo)
+async def diff(id: str, deps: Given, caller: Reader, attempt: AttemptNumber = None) -> dict[str, Any]:
+    """What it changed so far, or what one of its attempts did."""
+    task = await deps.tasks.find(caller, id)
+    try:
+        found = await deps.git.diff(task.id, await _shown_attempt(deps, task, attempt))
+    except NotFound:  # it was not worked on yet, or long ago
+        found = TaskDiff(base=task.base_sha or "", head=task.base_sha or "")
+    return asdict(found)
+
+
+@router.get("/{id}/patch", response_class=Response, responses={200: {"content": {"text/x-diff": {}}}})
+async def patch(id: str, deps: Given, caller: Reader, attempt: AttemptNumber = None) -> Response:
+    """The same as a patch for `git apply`."""
+    task = await deps.tasks.find(caller, id)
+    try:
+        content = await deps.git.patch(task.id, await _shown_attempt(deps, task, attempt))
+    except NotFound:
+        content = b""
+    return Response(content, media_type="text/x-diff; charset=utf-8")
+
+
+@router.get("/{id}/artifacts", response_model=ArtifactList)
+async def artifacts(id: str, deps: Given, caller: Reader) -> dict[str, Any]:
+    """The files that were kept of it."""
+    found = await deps.artifacts.list(await deps.tasks.find(caller, id))
+    return {"artifacts": [asdict(one) for one in found]}
+
+
+@router.get("/{id}/artifacts/{path:path}", response_class=FileResponse)
+async def artifact(id: str, path: str, deps: Given, caller: Reader) -> FileResponse:
+    """One of these files. It came out of a sandbox: browsers are told to store it, not to show it."""
+    found = deps.artifacts.path(await deps.tasks.find(caller, id), path)
+    headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox; default-src 'none'"}
+    return FileResponse(found, media_type="application/octet-stream", filename=found.name, headers=headers)
+
+
+async def _shown_attempt(deps: Deps, task: Task, asked: int | None) -> int | None:
+    """Whose work is shown: what the agent has done is newer than what was pushed."""
+    number = asked or (task.chosen.number if task.chosen is not None else None)
+    if number is None or (asked is None and await deps.git.head(task.id, number) is None):
+        return None
+    return number
 
 
 @router.get("/{id}/log", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -40,6 +40,14 @@ LIVE = frozenset(SessionStatus) - TERMINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxNetwork:
+    """What a sandbox may reach. `allow` are hosts that may be reached although `internet` is off."""
+
+    internet: bool = True
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """One user's sandbox over its whole life, at whichever provider."""
 
@@ -56,6 +64,7 @@ class Session:
     provider_sandbox_id: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict, repr=False)  # stored only until the sandbox is created
     metadata: Mapping[str, str] = field(default_factory=dict)
+    network: SandboxNetwork = SandboxNetwork()
     queued_at: datetime | None = None
     started_at: datetime | None = None
     expires_at: datetime | None = None  # when it is paused, or deleted, unless somebody asks for more time
@@ -122,6 +131,7 @@ class SandboxSpec:
     timeout_s: int
     envs: Mapping[str, str] = field(repr=False)
     metadata: Mapping[str, str]
+    network: SandboxNetwork = SandboxNetwork()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,12 +183,16 @@ class Attempt:
     status: AttemptStatus = AttemptStatus.WAITING
     session: str | None = None  # the platform's id of its sandbox
     turn: int = 0  # how often the agent was started; its files are named by it
+    turn_started_at: datetime | None = None
     turn_ended: bool = True  # false from before a turn starts until its end is stored
     sent: str = ""  # what the agent was told in this turn
     agent_session: str | None = None  # the agent's own name for the conversation
-    failures: int = 0  # how often failing checks went back to it
+    result: str = ""  # its last words
+    failures: int = 0  # how often failing checks, or a refused push, went back to it
     conflicts: int = 0  # how often a conflict with the base went back to it
+    losses: int = 0  # how often its sandbox, or the agent in it, was lost
     usage: TokenUsage = TokenUsage()
+    turn_usage: TokenUsage = TokenUsage()  # of a turn that has not ended
     checks: tuple[CheckResult, ...] = ()
     changes: ChangeCount = ChangeCount()
     seconds: float = 0.0
@@ -216,6 +220,7 @@ class Task:
     pull_request: PullRequestLink | None = None
     last_action: str | None = None
     isolation: str | None = None
+    seen_comment: int = 0  # the newest comment on its pull request that its agent was told of
     artifacts: tuple[str, ...] = ()  # paths that were kept
     idempotency_key: str | None = None
     lease_owner: str | None = None  # the process that works on it
@@ -240,7 +245,7 @@ class Task:
     def usage(self) -> TokenUsage:
         total = TokenUsage()
         for attempt in self.attempts:
-            total = total.plus(attempt.usage)
+            total = total.plus(attempt.usage).plus(attempt.turn_usage)
         return total
 
 

@@ -38,6 +38,8 @@ def problem_of(policy: dict[str, object], old: str, new: str, ref: str) -> str |
         return f"{printable(ref)} may not be deleted. Push a commit that undoes the change instead."
     if git("cat-file", "-t", new).strip() != "commit":
         return f"{printable(ref)} must be a commit."
+    if ref in list(policy.get("rewritable", [])):  # type: ignore[call-overload]
+        return protected_change(policy, new)
     is_rewrite = old != ZERO and subprocess.run(["git", "merge-base", "--is-ancestor", old, new]).returncode != 0
     if is_rewrite and not policy["allow_force"]:
         return (

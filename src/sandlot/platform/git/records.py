@@ -15,6 +15,7 @@ class PushPolicy:
     """What a task may push. Its own branch, `task-{id}`, is always among the refs."""
 
     refs: tuple[str, ...] = ()  # further whole names, such as refs/heads/docs
+    rewritable: tuple[str, ...] = ()  # further whole names, whose history may be rewritten
     allow_force: bool = False
     max_bytes: int = 512 * MIB  # of one push
     protect: tuple[str, ...] = (WORKFLOWS,)  # paths below which nothing may change

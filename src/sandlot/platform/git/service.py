@@ -11,8 +11,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from sandlot.platform.git.mirrors import Mirrors, Remotes, resolve
 from sandlot.platform.git.records import BaseMove, Branch, Changes, Commit, Forwarded, Prepared, PushPolicy, TaskDiff
 
 STATE = "sandlot-task.json"
+RESULTS = "refs/sandlot/attempt-"  # followed by its number: what an attempt came to
 _TASK = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
@@ -127,32 +127,44 @@ class GitService:
 
         return app
 
-    async def head(self, task_id: str) -> str | None:
-        """The commit of the task's branch; None until it was pushed."""
-        return await resolve(self.git, self._known(task_id), branch_of(task_id))
+    async def head(self, task_id: str, attempt: int | None = None) -> str | None:
+        """The commit of the task's branch, or what one attempt came to; None until it was pushed."""
+        if attempt is None:
+            return await resolve(self.git, self._known(task_id), branch_of(task_id))
+        ref = f"{result_ref(attempt)}^{{commit}}"
+        found = await self.git.run("rev-parse", "--verify", "--quiet", ref, at=self._known(task_id), check=False)
+        return found.text.strip() or None
 
-    async def commits(self, task_id: str) -> Sequence[Commit]:
+    async def adopt(self, task_id: str, attempt: int) -> str:
+        """Let the task's branch be what this attempt came to. Safe to repeat. Raises `NotFound`."""
+        head = await self.head(task_id, attempt)
+        if head is None:
+            raise NotFound(f"attempt {attempt} of task {task_id!r} has brought nothing")
+        await self.git.run("update-ref", f"refs/heads/{branch_of(task_id)}", head, at=self._known(task_id))
+        return head
+
+    async def commits(self, task_id: str, attempt: int | None = None) -> Sequence[Commit]:
         """What the task's branch has and its base lacks, newest first."""
-        head = await self.head(task_id)
+        head = await self.head(task_id, attempt)
         if head is None:
             return []
         return await diffs.commits(self.git, self._known(task_id), await self._fork(task_id, head), head)
 
-    async def diff(self, task_id: str) -> TaskDiff:
-        head = await self.head(task_id)
+    async def diff(self, task_id: str, attempt: int | None = None) -> TaskDiff:
+        head = await self.head(task_id, attempt)
         if head is None:
             sha = self._state(task_id)["base_sha"]
             return TaskDiff(base=sha, head=sha)
         return await diffs.diff(self.git, self._known(task_id), await self._fork(task_id, head), head)
 
-    async def patch(self, task_id: str) -> bytes:
-        head = await self.head(task_id)
+    async def patch(self, task_id: str, attempt: int | None = None) -> bytes:
+        head = await self.head(task_id, attempt)
         if head is None:
             return b""
         return await diffs.patch(self.git, self._known(task_id), await self._fork(task_id, head), head)
 
-    async def numstat(self, task_id: str) -> Changes:
-        head = await self.head(task_id)
+    async def numstat(self, task_id: str, attempt: int | None = None) -> Changes:
+        head = await self.head(task_id, attempt)
         if head is None:
             return Changes()
         return await diffs.changes(self.git, self._known(task_id), await self._fork(task_id, head), head)
@@ -220,12 +232,6 @@ class GitService:
     async def branches(self, repository: Repository) -> Sequence[Branch]:
         return await self.mirrors.branches(repository)
 
-    @asynccontextmanager
-    async def turn(self, repository: Repository) -> AsyncIterator[None]:
-        """One at a time in a repository, for what goes with a push. Do not call `forward` inside."""
-        async with self.mirrors.turn(repository):
-            yield
-
     async def discard(self, task_id: str) -> None:
         """Remove the task's repository; nothing happens if there is none."""
         path = self._path(task_id)
@@ -260,6 +266,10 @@ def branch_of(task_id: str) -> str:
     return f"task-{task_id}"
 
 
+def result_ref(attempt: int) -> str:
+    return f"{RESULTS}{attempt}"
+
+
 def password_of(scope: Scope) -> str | None:
     """Of `Authorization: Basic`, or the token of `Bearer`."""
     for name, value in scope["headers"]:
@@ -281,7 +291,7 @@ def _check(task_id: str) -> None:
 
 
 def _policy(task_id: str, policy: PushPolicy, base_sha: str) -> dict[str, Any]:
-    refs = [f"refs/heads/{branch_of(task_id)}", *policy.refs]
+    refs = [f"refs/heads/{branch_of(task_id)}", *policy.refs, *policy.rewritable]
     return {**asdict(policy), "refs": refs, "protect": list(policy.protect), "base_sha": base_sha}
 
 

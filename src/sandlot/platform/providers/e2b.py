@@ -11,7 +11,7 @@ from e2b import AsyncSandbox, SandboxQuery, SandboxState
 
 from sandlot.platform.core.console import GrantedAddress
 from sandlot.platform.core.errors import SandboxGone
-from sandlot.platform.core.model import ProviderSandbox, SandboxSpec
+from sandlot.platform.core.model import ProviderSandbox, SandboxNetwork, SandboxSpec
 from sandlot.platform.core.ports import Box
 from sandlot.platform.providers.e2b_box import E2BBox
 from sandlot.platform.providers.e2b_errors import translated
@@ -22,6 +22,7 @@ CREATE_S = 120.0
 REQUEST_S = 60.0
 BOX_S = 20.0  # how long a connection to a sandbox is reused without asking the provider
 MAX_BOXES = 512
+EVERYTHING = "0.0.0.0/0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ class E2BProvider:
                 metadata={**spec.metadata, SESSION_METADATA: spec.session, PLATFORM_METADATA: self._platform},
                 # If this platform stops, the sandbox does not run for ever, and nothing in it is lost.
                 lifecycle={"on_timeout": "pause", "auto_resume": True},
+                **_reachable(spec.network),
                 idempotency_key=spec.session.lower().replace("_", "-"),
                 **address.params(CREATE_S),
             )
@@ -162,6 +164,14 @@ class E2BProvider:
         )
         self._boxes[sandbox.sandbox_id] = (time.monotonic(), box)
         return box
+
+
+def _reachable(network: SandboxNetwork) -> dict[str, Any]:
+    if network.internet:
+        return {}
+    if not network.allow:
+        return {"allow_internet_access": False}
+    return {"network": {"deny_out": [EVERYTHING], "allow_out": list(network.allow)}}
 
 
 def _provider_sandbox(info: Any) -> ProviderSandbox:

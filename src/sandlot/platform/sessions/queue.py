@@ -177,6 +177,7 @@ class Queue:
             timeout_s=lease_s(session, now),
             envs=session.envs,
             metadata=session.metadata,
+            network=session.network,
         )
         async with self._providers.calling(session.provider) as provider:
             made = await provider.create(spec)

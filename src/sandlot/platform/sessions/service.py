@@ -21,7 +21,16 @@ from sandlot.platform.core.errors import (
     Unavailable,
 )
 from sandlot.platform.core.events import Event, SandboxEventType
-from sandlot.platform.core.model import LIVE, AgentSettings, Caller, Scope, Session, SessionLimits, SessionStatus
+from sandlot.platform.core.model import (
+    LIVE,
+    AgentSettings,
+    Caller,
+    SandboxNetwork,
+    Scope,
+    Session,
+    SessionLimits,
+    SessionStatus,
+)
 from sandlot.platform.core.ports import Box
 from sandlot.platform.identity.keys import acting_user, may_see, require
 from sandlot.platform.providers.health import ProviderRegistry
@@ -44,6 +53,7 @@ class SessionRequest:
     provider: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict, repr=False)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    network: SandboxNetwork = field(default_factory=SandboxNetwork)
     timeout_s: int | None = None
 
 
@@ -271,6 +281,17 @@ class Sessions:
             found = await provider.find(session.provider_sandbox_id)
         return await self.open_box(session) if found is not None and not found.is_paused else None
 
+    async def still_exists(self, sandbox_id: str) -> bool:
+        """Whether its provider has it, running or paused; if it does not, that is noted. Raises `Unavailable`."""
+        session = await self._state.store.get(sandbox_id)
+        if session is None or session.status not in LIVE or session.provider_sandbox_id is None:
+            return False
+        async with self._providers.calling(session.provider) as provider:
+            found = await provider.find(session.provider_sandbox_id)
+        if found is None:
+            await self.mark_lost(session, f"provider {session.provider!r} has this sandbox no more")
+        return found is not None
+
     async def _touch(self, session: str) -> None:
         now = time.monotonic()
         if now - self._touched.get(session, -TOUCH_S) >= TOUCH_S:
@@ -346,6 +367,7 @@ class Sessions:
             timeout_s=request.timeout_s or agent.timeout_s or provider.timeout_s,
             envs={**self._defaults.envs, **agent.envs, **request.envs},
             metadata=dict(request.metadata),
+            network=request.network,
             created_at=now,
             last_used_at=now,
             queued_at=now,

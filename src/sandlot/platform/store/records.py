@@ -9,7 +9,15 @@ from typing import Any
 
 from sandlot.platform.core.console import BrowserSession, LoginLink
 from sandlot.platform.core.events import Event, Subject
-from sandlot.platform.core.model import BackgroundCommand, CommandStatus, Scope, Session, SessionStatus, UserKey
+from sandlot.platform.core.model import (
+    BackgroundCommand,
+    CommandStatus,
+    SandboxNetwork,
+    Scope,
+    Session,
+    SessionStatus,
+    UserKey,
+)
 
 Row = Mapping[Any, Any]
 
@@ -26,6 +34,7 @@ def session(row: Row) -> Session:
             "status": SessionStatus(row["status"]),
             "envs": MappingProxyType(dict(row["envs"])),
             "metadata": MappingProxyType(dict(row["metadata"])),
+            "network": _network(row["network"]),
         }
     )
 
@@ -36,8 +45,13 @@ def session_row(record: Session) -> dict[str, Any]:
         "status": record.status.value,
         "envs": dict(record.envs),
         "metadata": dict(record.metadata),
+        "network": {"internet": record.network.internet, "allow": list(record.network.allow)},
         "live_key": record.live_key,
     }
+
+
+def _network(stored: Mapping[str, Any] | None) -> SandboxNetwork:
+    return SandboxNetwork(internet=stored["internet"], allow=tuple(stored["allow"])) if stored else SandboxNetwork()
 
 
 def command(row: Row) -> BackgroundCommand:

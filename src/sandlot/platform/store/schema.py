@@ -50,6 +50,7 @@ sessions = Table(
     Column("provider_sandbox_id", String),
     Column("envs", Json, nullable=False),
     Column("metadata", Json, nullable=False),
+    Column("network", Json),
     Column("queued_at", UtcTime),
     Column("started_at", UtcTime),
     Column("expires_at", UtcTime),

@@ -111,7 +111,8 @@ class Tasks:
                 if known is None:
                     raise
                 return known
-        await self._state.timeline.add(task.id, Entry(kind=EntryKind.PROMPT, text=request.prompt))
+        told = {"by": user, "kind": "message"}
+        await self._state.timeline.add(task.id, Entry(kind=EntryKind.PROMPT, text=request.prompt, data=told))
         return task
 
     async def find(self, caller: Caller, id: str) -> Task:
@@ -215,7 +216,9 @@ class Tasks:
             id, TaskStatus.TODO, lambda now: now.status in allowed, reason=None, starts_itself=False
         )
 
-    async def message(self, caller: Caller, id: str, text: str, *, interrupt: bool = False) -> Task:
+    async def message(
+        self, caller: Caller, id: str, text: str, *, interrupt: bool = False, kind: str = "message"
+    ) -> Task:
         """Say something to its agent: after its turn, or at once; a task that rests is taken up again."""
         task = await self.find(caller, id)
         if len(task.pending) >= MAX_PENDING:
@@ -226,7 +229,8 @@ class Tasks:
             return {"pending": (*now.pending, text), **({"stop": "interrupt"} if interrupt and working else {})}
 
         task = await self._state.update(id, added)
-        await self._state.timeline.add(id, Entry(kind=EntryKind.PROMPT, text=text, data={"follow_up": True}))
+        told = {"by": caller.user_id or NOBODY, "kind": kind, "follow_up": True}
+        await self._state.timeline.add(id, Entry(kind=EntryKind.PROMPT, text=text, data=told))
         if task.status in TASK_RESTING:
             task = await self._state.move_when(
                 id, TaskStatus.QUEUED, lambda now: now.status in TASK_RESTING, reason=None

@@ -1,0 +1,57 @@
+"""What agents are told: the task itself, what failed, what conflicts, what was refused, and to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandlot.platform.core.tasks import CheckResult, Task
+
+MAX_OUTPUT = 6000
+GO_ON = "You were interrupted. Look at the state of the checkout, and go on with your task until it is done."
+
+
+def first_prompt(task: Task, *, base: str, notes: Sequence[str], is_briefed: bool) -> str:
+    """The user's own words. An agent with a model is also told where it is; a program is told nothing else."""
+    if not is_briefed:
+        return task.spec.prompt
+    lines = [
+        task.spec.prompt,
+        "",
+        "---",
+        f"You are in a git checkout of {task.spec.repository}, on the branch {task.branch}, which began at {base}. "
+        "Nobody can answer questions while you work; decide yourself where you can. "
+        "Leave your changes in the checkout, or commit them with messages in the form of Conventional Commits. "
+        "Do not push: that is done for you.",
+    ]
+    if task.spec.checks:
+        lines += ["You are done when these commands end with exit code 0:", *(f"  {c}" for c in task.spec.checks)]
+    if task.spec.issue:
+        lines.append(f"The task comes from {task.spec.issue}.")
+    lines += notes
+    return "\n".join(lines)
+
+
+def again_prompt(first: str) -> str:
+    """After a sandbox was lost: what was handed in before is in the new one, the conversation is not."""
+    return f"{first}\n\nThis was begun before: look at the changes that are in the checkout already, and go on."
+
+
+def checks_prompt(failed: Sequence[CheckResult]) -> str:
+    lines = ["These checks do not pass after your changes. Find the cause and fix it; do not weaken the checks."]
+    for check in failed:
+        output = check.output[-MAX_OUTPUT:].strip() or "(no output)"
+        lines += ["", f"$ {check.command}", output, f"exit code {check.exit_code}"]
+    return "\n".join(lines)
+
+
+def conflict_prompt(base: str, paths: Sequence[str]) -> str:
+    listed = "\n".join(f"  {path}" for path in paths[:50])
+    return (
+        f"The branch {base} has moved meanwhile, and your changes conflict with it in:\n{listed}\n"
+        f"Run: git rebase origin/{base}\nResolve the conflicts so that both changes keep their sense, and finish the rebase "
+        "with git rebase --continue."
+    )
+
+
+def refused_prompt(sentence: str) -> str:
+    return f"The git server does not take your changes: {sentence}\nChange them so that it does."

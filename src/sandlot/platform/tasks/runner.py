@@ -1,0 +1,260 @@
+"""Works on tasks: attempts side by side, the choice of one, the pull request, and how it all ends. Nothing is lost with this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from sandlot.platform.core.errors import Conflict, PlatformError
+from sandlot.platform.core.forges import Repository
+from sandlot.platform.core.task_ports import StepStore
+from sandlot.platform.core.tasks import (
+    Attempt,
+    AttemptStatus,
+    Task,
+    TaskPolicy,
+    TaskStatus,
+)
+from sandlot.platform.git.records import MIB, Prepared, PushPolicy
+from sandlot.platform.git.service import result_ref
+from sandlot.platform.tasks.artifacts import Artifacts
+from sandlot.platform.tasks.attempt_record import AttemptParts, AttemptRecord, Ending
+from sandlot.platform.tasks.attempts import AttemptRun
+from sandlot.platform.tasks.publishing import Publishing
+from sandlot.platform.tasks.scoring import best_of
+from sandlot.platform.tasks.steps import BeforeStep, RunSteps, no_step
+from sandlot.platform.tasks.turns import attempt_of
+
+log = logging.getLogger(__name__)
+WATCH_S = 0.5
+STOP_S = 90.0  # how long an agent's end is waited for
+OURS = "an error of ours; the server's log has it. Retry it, and tell the operator"
+ENDINGS = {
+    "stop": Ending(to=TaskStatus.CANCELLED, reason="stopped by its user"),
+    "pause": Ending(to=TaskStatus.NEEDS_YOU, reason="paused by its user; start it to go on"),
+}
+Find = Callable[[Task], Awaitable[Repository]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerSettings:
+    policy: TaskPolicy
+    hook: BeforeStep = no_step
+
+
+class TaskRunner:
+    def __init__(
+        self,
+        *,
+        parts: AttemptParts,
+        steps: StepStore,
+        find: Find,
+        publishing: Publishing,
+        artifacts: Artifacts,
+        settings: RunnerSettings,
+    ) -> None:
+        self._parts, self._state, self._steps = parts, parts.state, steps
+        self._find, self._publishing, self._artifacts, self._settings = find, publishing, artifacts, settings
+
+    async def work(self, task: Task) -> None:
+        """Until it rests. Cancelled, it leaves everything for whoever goes on."""
+        run = _Run(self, task)
+        working = asyncio.ensure_future(run.guarded())
+        watching = asyncio.ensure_future(self._wish(task.id))
+        try:
+            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                ending = working.result()
+            else:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+                ending = ENDINGS[watching.result()]
+                await run.stop()
+        finally:
+            for each in (working, watching):
+                each.cancel()
+            await asyncio.gather(working, watching, return_exceptions=True)
+        await self._finish(run, ending)
+
+    async def _wish(self, id: str) -> str:
+        """Returns when somebody wants it to stop."""
+        while True:
+            with contextlib.suppress(PlatformError):
+                task = await self._state.get(id)
+                if task.stop in ENDINGS:
+                    return task.stop
+            await asyncio.sleep(WATCH_S)
+
+    async def _finish(self, run: _Run, ending: Ending) -> None:
+        """Rest: artifacts are kept, sandboxes paused. What was said to it meanwhile queues it again."""
+        task = await self._state.get(run.task.id)
+        await run.clean_up(task)
+        keep_until = self._state.clock() + timedelta(seconds=self._settings.policy.keep_sandbox_s)
+        while True:
+            task = await self._state.get(run.task.id)
+            if task.status is not TaskStatus.WORKING or task.lease_owner != run.task.lease_owner:
+                return
+            to, reason = ending.to, ending.reason
+            if task.stop in ENDINGS:
+                to, reason = ENDINGS[task.stop].to, ENDINGS[task.stop].reason
+            elif task.pending and to is not TaskStatus.FAILED:
+                to, reason = TaskStatus.QUEUED, None
+            with contextlib.suppress(Conflict):
+                await self._state.move(task, to, reason=reason, keep_until=keep_until)
+                return
+
+
+class _Run:
+    """One run of one task, in this process."""
+
+    def __init__(self, runner: TaskRunner, task: Task) -> None:
+        self._runner, self.task = runner, task
+        self._parts, self._state, self._policy = runner._parts, runner._state, runner._settings.policy
+        self._steps = RunSteps(
+            task,
+            store=runner._steps,
+            timeline=self._state.timeline,
+            clock=self._state.clock,
+            hook=runner._settings.hook,
+        )
+        self._attempts: list[AttemptRun] = []
+
+    async def guarded(self) -> Ending:
+        try:
+            return await self._work()
+        except PlatformError as error:
+            return Ending(to=TaskStatus.FAILED, reason=str(error))
+        except Exception:
+            log.exception("task %s", self.task.id)
+            return Ending(to=TaskStatus.FAILED, reason=OURS)
+
+    async def _work(self) -> Ending:
+        task = await self._with_attempts()
+        repository = await self._runner._find(task)
+        prepared = await self._prepare(task, repository)
+        chosen = next((one for one in task.attempts if one.chosen), None)
+        numbers = [chosen.number] if chosen is not None else [one.number for one in task.attempts]
+        await self._steps.open(numbers)
+        self._attempts = [
+            AttemptRun(AttemptRecord(self._parts, task, number, self._steps), repository=repository, prepared=prepared)
+            for number in numbers
+        ]
+        endings = await self._race(numbers)
+        number, ending = await self._chosen(numbers, endings)
+        return await self._publish(number, ending, repository)
+
+    async def _prepare(self, task: Task, repository: Repository) -> Prepared:
+        policy = PushPolicy(
+            rewritable=tuple(result_ref(attempt.number) for attempt in task.attempts),
+            max_bytes=self._policy.max_push_mb * MIB,
+            protect=self._policy.protected,
+        )
+        git = self._parts.git
+        prepared = await self._steps.retried(lambda: git.prepare(task.id, repository, task.spec.base, policy))
+        await git.allow(task.id, policy)
+        if task.base_sha != prepared.base_sha:
+            await self._state.update(task.id, lambda _: {"base_sha": prepared.base_sha})
+        return prepared
+
+    async def _with_attempts(self) -> Task:
+        """They are made when the task is first worked on."""
+
+        def change(task: Task) -> dict[str, Any]:
+            if task.attempts:
+                return {}
+            agents = task.spec.agents or (task.spec.agent,)
+            made = [
+                Attempt(number=number + 1, agent=agents[number % len(agents)], model=task.spec.model)
+                for number in range(max(task.spec.attempts, len(agents)))
+            ]
+            return {"attempts": tuple(made)}
+
+        return await self._state.update(self.task.id, change)
+
+    async def _race(self, numbers: Sequence[int]) -> list[Ending]:
+        if len(self._attempts) == 1:
+            ending = await self._attempts[0].work()
+            await self._noted(numbers[0], ending)
+            return [ending]
+        return list(
+            await asyncio.gather(*(self._entrant(n, one) for n, one in zip(numbers, self._attempts, strict=True)))
+        )
+
+    async def _entrant(self, number: int, attempt: AttemptRun) -> Ending:
+        """One of several: what goes wrong with it does not end the others."""
+        try:
+            ending = await attempt.work()
+        except PlatformError as error:
+            ending = Ending(to=TaskStatus.FAILED, reason=str(error))
+        except Exception:
+            log.exception("task %s, attempt %d", self.task.id, number)
+            ending = Ending(to=TaskStatus.FAILED, reason=OURS)
+        await self._noted(number, ending)
+        task = await self._state.get(self.task.id)
+        await self._parts.boxes.pause(task, attempt_of(task, number))
+        return ending
+
+    async def _noted(self, number: int, ending: Ending) -> None:
+        await self._state.update_attempt(
+            self.task.id,
+            number,
+            status=ending.attempt,
+            problem=ending.reason if ending.to is TaskStatus.FAILED else None,
+        )
+
+    async def _chosen(self, numbers: Sequence[int], endings: Sequence[Ending]) -> tuple[int, Ending]:
+        task = await self._state.get(self.task.id)
+        number = best_of([attempt_of(task, number) for number in numbers]).number
+        if len(numbers) > 1:
+            attempts = tuple(replace(one, chosen=one.number == number) for one in task.attempts)
+            await self._state.update(task.id, lambda _: {"attempts": attempts})
+        return number, endings[list(numbers).index(number)]
+
+    async def _publish(self, number: int, ending: Ending, repository: Repository) -> Ending:
+        task = await self._state.get(self.task.id)
+        is_draft = ending.attempt is AttemptStatus.FAILING
+        if ending.attempt is not AttemptStatus.READY and not (is_draft and task.spec.draft_on_failure):
+            await self._steps.skip(number, "push", "pull_request")
+            return ending
+        if is_draft and await self._parts.git.head(task.id, number) is None:
+            return ending
+        publishing = self._runner._publishing
+        await self._steps.do(number, "push", lambda: publishing.push(task, number, repository))
+        has_one = await self._steps.do(
+            number, "pull_request", lambda: publishing.pull_request(task, number, repository, draft=is_draft)
+        )
+        if is_draft:
+            return ending
+        if not has_one:
+            where = f"its changes are on the branch {task.branch} of {repository.name}"
+            return Ending(to=TaskStatus.DONE, reason=where, attempt=ending.attempt)
+        return ending
+
+    async def stop(self) -> None:
+        """End the agents; what cannot be reached is ended with its sandbox, later."""
+        for attempt in self._attempts:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await attempt.interrupt()
+            except (PlatformError, TimeoutError) as error:
+                log.warning("an agent of task %s could not be interrupted: %s", self.task.id, error)
+
+    async def clean_up(self, task: Task) -> None:
+        numbers = [attempt.number for attempt in task.attempts]
+        number = task.chosen.number if task.chosen is not None else (numbers or [1])[0]
+
+        async def act() -> None:
+            if task.spec.artifacts and task.chosen is not None:
+                await self._runner._artifacts.keep(task, task.chosen)
+            for attempt in task.attempts:
+                await self._parts.boxes.pause(task, attempt)
+
+        try:
+            await self._steps.do(number, "cleanup", act)
+        except PlatformError as error:
+            log.warning("the sandbox of task %s is cleaned up later: %s", task.id, error)

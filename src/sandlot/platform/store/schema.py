@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaD
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0013"  # the newest migration
+REVISION = "p0014"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()

@@ -7,8 +7,8 @@ from alembic import op
 
 from sandlot.sql import Json
 
-revision = "p0013"
-down_revision = "p0012"
+revision = "p0014"
+down_revision = "p0013"
 
 
 def upgrade() -> None:

@@ -16,12 +16,17 @@ import time
 
 MOST_OUTPUT = 100_000
 COMMAND_S = 900
+MOST_PACE_S = float(os.environ.get("SCRIPTED_PACE") or 3600)  # for those who cannot wait
 NOTES = "SCRIPTED.md"
 DIVIDER = "===="
+SCRIPTS = os.path.join(".sandlot", "scripts")
 FENCE = re.compile(r"^```script(?:ed)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"^script:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 HERE = re.compile(r"(?:^|\s)<<(\w+)$")
 REST = re.compile(r"^#!scripted[ \t]*\n", re.MULTILINE)
+
+
+WHEN = re.compile(r"^# when: (.+)$", re.MULTILINE)
 
 
 class ScriptProblem(Exception):
@@ -285,6 +290,21 @@ def script_in(prompt):
     return None
 
 
+def script_for(prompt):
+    """The script of the repository whose pattern fits the prompt; None if none does."""
+    try:
+        names = sorted(name for name in os.listdir(SCRIPTS) if name.endswith(".script"))
+    except OSError:
+        return None
+    for name in names:
+        with open(os.path.join(SCRIPTS, name), encoding="utf-8", errors="replace") as file:
+            script = file.read()
+        when = WHEN.match(script)
+        if when and re.search(when.group(1), prompt):
+            return script
+    return None
+
+
 def without_script(told, prompt):
     """What it does when nobody told it what to do."""
     actions = Actions(told, prompt)
@@ -298,19 +318,25 @@ def next_turn(state, prompt, resumed):
     """The actions of this turn, and what to remember; None if there is no script, or nothing is left of it."""
     script, number = script_in(prompt), 0
     if script is None and resumed:
-        try:
-            with open(state, encoding="utf-8") as file:
-                known = json.load(file)
-            script, number = known["script"], known["turn"] + 1
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        script, number = remembered(state)
+    if script is None or number >= len(parse(script)):
+        script, number = script_for(prompt), 0
     if script is None:
         return None
     os.makedirs(os.path.dirname(state), exist_ok=True)
     with open(state, "w", encoding="utf-8") as file:
         json.dump({"script": script, "turn": number}, file)
-    turns = parse(script)
-    return turns[number] if number < len(turns) else None
+    return parse(script)[number]
+
+
+def remembered(state):
+    """The script that it followed before, and the turn that comes next."""
+    try:
+        with open(state, encoding="utf-8") as file:
+            known = json.load(file)
+        return str(known["script"]), int(known["turn"]) + 1
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, 0
 
 
 def follow(told, prompt, actions):
@@ -320,7 +346,7 @@ def follow(told, prompt, actions):
             acting.do(word, text)
         except (ScriptProblem, ValueError, IndexError, OSError) as problem:
             raise ScriptProblem("line %d: %s: %s" % (line, word, problem)) from problem
-        time.sleep(acting.pace_s)
+        time.sleep(min(acting.pace_s, MOST_PACE_S))
     raise Finished(told.last or "Done.")
 
 

@@ -1,0 +1,5 @@
+"""Splits a bill between friends."""
+
+from split.shares import shares
+
+__all__ = ["shares"]

@@ -30,4 +30,8 @@ ln -sf python3 /usr/bin/python
 # Manual pages are left out, but packages such as Java's link to them and fail to install without their directory.
 mkdir -p /usr/share/man/man1
 
+ln -sf /proc/self/mounts /etc/mtab
+printf 'user_allow_other\n' >>/etc/fuse.conf
+printf 'update-notifier=false\nfund=false\n' >/usr/local/etc/npmrc 2>/dev/null || true
+
 printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts

@@ -184,6 +184,9 @@ async def test_the_base_layer_is_a_clean_debian_with_an_unprivileged_user() -> N
     assert (root / "usr/bin/sudo").stat().st_mode & stat.S_ISUID
     for program in ("bash", "curl", "git", "pgrep", "pip", "python3", "rg", "ss", "sudo", "gcc"):
         assert (root / "usr/bin" / program).exists(), program
+    for program in ("node", "npm", "npx", "yarn"):
+        assert (root / "usr/local/bin" / program).exists(), program
+    assert (root / "usr/bin/gh").exists()
     assert not list(root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"))
     for name in ("etc/machine-id", "etc/resolv.conf", "etc/hostname"):
         assert (root / name).read_text() == ""

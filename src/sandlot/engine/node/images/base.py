@@ -19,14 +19,14 @@ from sandlot.data_files import data_files
 from sandlot.engine.core.errors import Unavailable
 from sandlot.engine.core.model import Resources
 from sandlot.engine.node import processes
-from sandlot.engine.node.images import archive
+from sandlot.engine.node.images import archive, nodejs
 from sandlot.engine.node.images.layers import Layers
 from sandlot.program import SANDLOT
 
 Progress = Callable[[str], None]  # one short line about what is being done now
 
 TEMPLATES = data_files("templates")
-FORMAT = 1  # raise it when this module builds something else from the same recipe
+FORMAT = 2  # raise it when this module builds something else from the same recipe
 BUILD_TIMEOUT_S = 3600
 # Documentation and translations are a third of a small image, and nobody reads them in a sandbox.
 _SLIM = (
@@ -55,6 +55,7 @@ class BaseRecipe:
     workdir: str
     resources: Resources
     smoke: tuple[str, ...]
+    node: str | None  # the version of Node.js that goes in
     setup: str  # a shell script that runs inside, as root
     digest: str
 
@@ -68,7 +69,8 @@ def read_recipe(directory: Path = TEMPLATES / "base") -> BaseRecipe:
     text, setup = (directory / "template.toml").read_text(), (directory / "setup.sh").read_text()
     facts = tomllib.loads(text)
     # Limits and smoke commands are not part of what is built: changing them must not cost a build.
-    built = (facts["suite"], facts["components"], sorted(facts["packages"]), setup, platform.machine(), FORMAT)
+    node = facts.get("node")
+    built = (facts["suite"], facts["components"], sorted(facts["packages"]), node, setup, platform.machine(), FORMAT)
     return BaseRecipe(
         name=facts["name"],
         description=facts["description"],
@@ -79,6 +81,7 @@ def read_recipe(directory: Path = TEMPLATES / "base") -> BaseRecipe:
         workdir=facts["workdir"],
         resources=Resources(**facts["resources"]),
         smoke=tuple(facts["smoke"]["commands"]),
+        node=node,
         setup=setup,
         digest=hashlib.sha256(repr(built).encode()).hexdigest(),
     )
@@ -92,6 +95,8 @@ async def build_base(recipe: BaseRecipe, layers_dir: Path, progress: Progress = 
 
     async def fill(root: Path) -> None:
         await _bootstrap(recipe, root, progress)
+        if recipe.node:
+            await nodejs.install(recipe.node, root, progress)
         _scrub(root, recipe)
 
     await layers.publish(

@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.ports import free_port
+
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
 
@@ -25,7 +27,7 @@ def postgresql() -> Iterator[str]:
     home = Path(tempfile.mkdtemp(prefix="sandlot-test-postgresql-"))
     password = "p@ss/w:rd-of-the-tests"  # characters that have to be quoted in an address
     try:
-        port = _free_port()
+        port = free_port()
         _prepare(binaries, home, password)
         with _running(binaries, home, port):
             yield f"postgresql://tests:p%40ss%2Fw%3Ard-of-the-tests@127.0.0.1:{port}/postgres"
@@ -152,10 +154,3 @@ def _account() -> str:
 
 def _clean_environment() -> dict[str, str]:
     return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

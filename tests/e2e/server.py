@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,18 +16,13 @@ from typing import Any
 
 import httpx
 from e2b import Sandbox
+from tests.ports import free_port as free_port
 
 HIDDEN = ("E2B_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "SANDLOT_")
 
 
 def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(true: Callable[[], bool], seconds: float = 60, what: str = "the condition") -> None:
@@ -77,6 +71,14 @@ class Server:
 
     def down(self, *options: str) -> None:
         self.cli("down", *options, check=False)
+        errors = self.asyncio_errors()
+        assert not errors, "asyncio logged errors in the server:\n" + "\n".join(errors)
+
+    def asyncio_errors(self) -> list[str]:
+        """What nobody in the server looked at: errors of tasks and callbacks."""
+        path = self.data_dir / "logs" / "server.log"
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        return [line for line in lines if '"logger": "asyncio"' in line and '"level": "error"' in line]
 
     @property
     def pid(self) -> int:

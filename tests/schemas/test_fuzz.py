@@ -252,7 +252,7 @@ def exchange(server: Server, request: bytes, *, half_close: bool = False, second
 
 RAW: dict[str, bytes] = {
     "no HTTP": b"hello\r\n\r\n",
-    "TLS to a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 32 + b"\r\n\r\n",
+    "no TLS, though it begins like it": b"\x16\x03\x01\x00\x20" + b"\0" * 32,
     "two lengths": b"POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
     "a length and chunks": b"POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "a negative length": b"POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",

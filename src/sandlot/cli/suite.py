@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sandlot.cli import output, preparation
+from sandlot.cli import lanes, output, preparation
+from sandlot.cli.lanes import Group
 from sandlot.cli.options import settings
 from sandlot.cli.output import Failure
 
@@ -23,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 _SECRET = re.compile(
     r"(API_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)|^(E2B|ANTHROPIC|CLAUDE|OPENAI|CODEX|GEMINI|GOOGLE|AWS|AZURE|GITHUB)_"
 )
+LANES = 2
 _KEPT = ("SANDLOT_CACHE_DIR", "SANDLOT_VENV", "SANDLOT_LAUNCHER")
 
 
@@ -31,6 +34,9 @@ def test(
     long: Annotated[
         bool, typer.Option("--long", help="Soaks and upstream's suites as well; takes much longer.")
     ] = False,
+    at_once: Annotated[
+        int, typer.Option("--lanes", min=1, max=8, help="How many groups of tests run side by side.")
+    ] = LANES,
     quick: Annotated[
         bool, typer.Option("--quick", help="Lint, types and the tests that start no server; about a minute.")
     ] = False,
@@ -46,13 +52,35 @@ def test(
         preparation.prepare_templates(settings())
     failed = [] if context.args else [name for name, argv in _LINTERS.items() if not _run(name, argv)]
     selection = _QUICK if quick else [] if long else ["-m", "not long"]
-    run = _pytest if quick or context.args else all_tests
-    status = run("--durations=15", *selection, *context.args)
+    if quick or context.args:
+        status = _pytest("--durations=15", *selection, *context.args)
+    else:
+        status = all_tests(*selection, at_once=at_once)
     if failed:
         output.error(f"{', '.join(failed)} failed; the output is above the tests")
     raise typer.Exit(status or (1 if failed else 0))
 
 
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """What the lanes should know of a folder of tests: about how long it takes, and in how many parts it may run."""
+
+    seconds: float = 10
+    parts: int = 1
+
+
+_ABOUT = {
+    "e2e": _Folder(600, 2),
+    "cli": _Folder(100),
+    "agents": _Folder(80),
+    "platform": _Folder(70),
+    "templates": _Folder(65),
+    "api": _Folder(50),
+    "contract": _Folder(45),
+    **dict.fromkeys(("tools", "schemas", "network", "interpreter"), _Folder(40)),
+}
+_WORLD = re.compile(r"^from tests\.network(\.world)? import", re.MULTILINE)
+_LAST_FAILED = ".pytest_cache/v/cache/lastfailed"
 _TESTS_FAILED = 1  # pytest's exit code; others mean that it could not do its work
 _MOST_FLAKY = 10  # more failures than these are no accident
 _QUICK = (
@@ -75,10 +103,31 @@ def _run(name: str, argv: Sequence[str]) -> bool:
     return done.returncode == 0
 
 
-def all_tests(*arguments: str) -> int:
-    """Run pytest, and what failed once more. Returns the exit code."""
-    status = _pytest(*arguments)
-    return _second_chance() if status == _TESTS_FAILED else status
+def all_tests(*arguments: str, at_once: int = LANES) -> int:
+    """Run all tests, a few groups at a time, and what failed once more, alone. Returns the exit code."""
+    outcome = lanes.run(groups(), arguments, lanes=at_once, root=ROOT, environment=clean_environment())
+    _note_failed(outcome.failed)
+    return _second_chance() if outcome.status == _TESTS_FAILED else outcome.status
+
+
+def groups() -> Sequence[Group]:
+    """The folders of tests, each a group; of large ones, halves that take turns with the files."""
+    tests = ROOT / "tests"
+    found = []
+    for folder in sorted({path.parent for path in tests.glob("**/test_*.py")}):
+        name = folder.relative_to(ROOT).as_posix()
+        files = sorted(path.relative_to(ROOT).as_posix() for path in folder.glob("test_*.py"))
+        about = _ABOUT.get(folder.name, _Folder())
+        for part in range(about.parts):
+            found.append(
+                Group(
+                    name=name if about.parts == 1 else f"{name} ({part + 1} of {about.parts})",
+                    paths=files[part :: about.parts],
+                    seconds=about.seconds / about.parts,
+                    resources=_resources(files[part :: about.parts]),
+                )
+            )
+    return found
 
 
 def _pytest(*arguments: str) -> int:
@@ -99,11 +148,24 @@ def _second_chance() -> int:
     return status
 
 
+def _resources(files: Sequence[str]) -> frozenset[str]:
+    """What tests need of the host that is there only once: the world of the network tests has fixed names and addresses."""
+    uses_world = any(_WORLD.search((ROOT / file).read_text()) for file in files)
+    return frozenset({"world"} if uses_world else ())
+
+
 def _failed_tests() -> Sequence[str]:
     try:
-        return sorted(json.loads((ROOT / ".pytest_cache/v/cache/lastfailed").read_text()))
+        return sorted(json.loads((ROOT / _LAST_FAILED).read_text()))
     except (OSError, ValueError):
         return ()
+
+
+def _note_failed(names: Sequence[str]) -> None:
+    """Where pytest's own `--last-failed` finds them."""
+    path = ROOT / _LAST_FAILED
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dict.fromkeys(names, True)))
 
 
 def clean_environment() -> dict[str, str]:

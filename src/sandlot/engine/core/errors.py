@@ -118,6 +118,6 @@ class Unavailable(EngineError):
 class NotReadyYet(Unavailable):
     """What was asked for is being made; `retry_after_s` says when to ask again."""
 
-    def __init__(self, message: str, retry_after_s: int) -> None:
+    def __init__(self, message: str, retry_after_s: int = 5) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s

@@ -12,6 +12,7 @@ from sandlot import __version__
 from sandlot.cli import (
     audit,
     console,
+    demo,
     doctor,
     keys,
     measuring,
@@ -65,6 +66,7 @@ app.command(rich_help_panel="Server")(server.down)
 app.command(rich_help_panel="Server")(server.status)
 app.command(rich_help_panel="Server")(server.env)
 app.command(rich_help_panel="Server")(console.console)
+app.command(rich_help_panel="Server")(demo.demo)
 app.command(rich_help_panel="Server")(doctor.doctor)
 app.command(hidden=True)(server.serve)
 app.command(rich_help_panel="Sandboxes")(sandboxes.run)

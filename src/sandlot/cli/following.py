@@ -94,7 +94,8 @@ def exit_code(task: dict[str, Any]) -> int:
 
 
 def headline(settings: Settings, task: dict[str, Any]) -> str:
-    parts = [f"Task {task['id']} is {painted_state(task['state'])}"]
+    verb = "" if task["state"] == "needs_you" else "is "
+    parts = [f"Task {task['id']} {verb}{painted_state(task['state'])}"]
     took = _seconds(task)
     if took is not None:
         parts.append(f" after {took:.0f} s")

@@ -20,6 +20,7 @@ KINDS = {
     "templates": "builds beside `docker build`",
     "interpreter": "cells of the code interpreter beside a plain kernel",
     "scale": "how many sandboxes one machine carries, and how cost grows",
+    "tasks": "what a task costs beside the same by hand with Docker and git, clones, readers of timelines",
     "tunnel": "how fast sandboxes and the platform exchange bodies through a tunnel",
     "gateway": "calls of models through the gateway beside calls without it",
     "trace": "where the time of a create goes",

@@ -100,6 +100,21 @@ def up(
     raise typer.Exit(_attend(chosen, child))
 
 
+def ensure_up(chosen: Settings) -> None:
+    """A server of this instance in the background: the one that runs, or a new one."""
+    if _already_up(chosen):
+        return
+    preparation.require_root()
+    preparation.prepare(chosen)
+    child = _start(chosen, detach=True)
+    try:
+        facts = _wait_until_ready(chosen, child, detach=True)
+    except (KeyboardInterrupt, Failure):
+        _end(child)
+        raise
+    output.done(f"Sandlot is ready at {facts.url}; to end it: {SANDLOT} down{client.instance_option(chosen)}")
+
+
 @of_instance
 def down(
     *,

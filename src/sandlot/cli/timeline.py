@@ -185,7 +185,7 @@ class TimelineView:
     def _text(self, text: str, limit: int = FOLDED_TEXT) -> list[str]:
         found: list[str] = []
         for line in plain(str(text)).strip("\n").expandtabs(4).splitlines():
-            found += textwrap.wrap(line, self._width, drop_whitespace=False, replace_whitespace=False) or [""]
+            found += textwrap.wrap(line, self._width, replace_whitespace=False) or [""]
         return list(self._first(found, limit))
 
     def _first(self, lines: list[str], limit: int) -> Iterator[str]:
@@ -243,6 +243,9 @@ def _short(value: Any) -> str:
         return ""
     if isinstance(value, dict) and isinstance(value.get("file_path"), str):
         return plain(value["file_path"]).replace("\n", " ")
+    if isinstance(value, dict) and isinstance(value.get("todos"), list):
+        items = [str(item.get("content", "")) for item in value["todos"] if isinstance(item, dict)]
+        return plain("; ".join(items)).replace("\n", " ")
     return plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", " ")
 
 

@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "platform/forges",
         "platform/git",
         "platform/identity",
+        "platform/models",
         "platform/sessions",
         "platform/tunnel",
     },

@@ -144,24 +144,6 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         stack.push_async_callback(forges.github.close)
         agents = load_agents()
         tunnels = Tunnels(sessions.running_box)
-        tasks = build_tasks(
-            TaskParts(
-                configuration=config,
-                database=setup.database,
-                route=route,
-                events=events,
-                sessions=sessions,
-                session_state=state,
-                tunnels=tunnels,
-                git=forges.git,
-                repositories=forges.repositories,
-                agents=agents,
-                clock=clock,
-                data_dir=setup.data_dir,
-                console=f"https://{setup.hosts[0]}/console" if setup.hosts else "/console",
-                hook=setup.step_hook,
-            )
-        )
         access = Access(store=SqlKeys(setup.database), clock=clock, admin_secret=setup.admin_secret)
         models = build_models(
             ModelParts(
@@ -175,6 +157,25 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 sessions=SqlSessions(setup.database, route),
                 upstream=await stack.enter_async_context(Upstream()),
                 clock=clock,
+            )
+        )
+        tasks = build_tasks(
+            TaskParts(
+                configuration=config,
+                database=setup.database,
+                route=route,
+                events=events,
+                sessions=sessions,
+                session_state=state,
+                tunnels=tunnels,
+                git=forges.git,
+                repositories=forges.repositories,
+                gateway=models.gateway,
+                agents=agents,
+                clock=clock,
+                data_dir=setup.data_dir,
+                console=f"https://{setup.hosts[0]}/console" if setup.hosts else "/console",
+                hook=setup.step_hook,
             )
         )
         transport = await stack.enter_async_context(HttpWebhookTransport())

@@ -16,6 +16,7 @@ from sandlot.platform.core.tasks import Attempt, Task
 from sandlot.platform.events.log import EventLog
 from sandlot.platform.forges.repositories import Repositories
 from sandlot.platform.git.service import GitService
+from sandlot.platform.models.gateway import ModelGateway
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.store import Database, SqlTasks, SqlTaskSteps, SqlTimeline
@@ -25,6 +26,7 @@ from sandlot.platform.tasks.attempt_record import AttemptParts
 from sandlot.platform.tasks.boxes import BoxDefaults, TaskBoxes
 from sandlot.platform.tasks.checks import CheckRunner
 from sandlot.platform.tasks.keeping import TaskKeeper
+from sandlot.platform.tasks.models import ROUTE, TaskModels
 from sandlot.platform.tasks.publishing import Publishing
 from sandlot.platform.tasks.queue import TaskQueue
 from sandlot.platform.tasks.runner import RunnerSettings, TaskRunner
@@ -59,6 +61,7 @@ class TaskParts:
     tunnels: Tunnels
     git: GitService
     repositories: Repositories
+    gateway: ModelGateway
     agents: Mapping[str, AgentDescription]
     clock: Clock
     data_dir: Path
@@ -81,7 +84,8 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
         store=SqlTasks(parts.database, parts.route), events=parts.events, timeline=timeline, clock=parts.clock
     )
     config, steps = parts.configuration, SqlTaskSteps(parts.database)
-    boxes = _boxes(parts)
+    models = TaskModels(parts.gateway, config.agents)
+    boxes = _boxes(parts, models)
     artifacts = Artifacts(
         root=parts.data_dir / "artifacts", state=state, boxes=boxes, max_bytes=config.tasks.max_artifact_mb * MIB
     )
@@ -120,6 +124,7 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
             git=parts.git,
             agents=parts.agents,
             checks=CheckRunner(shell=parts.agents["command"], timeline=timeline, clock=parts.clock),
+            models=models,
         ),
         steps=steps,
         find=find,
@@ -142,9 +147,9 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
     )
 
 
-def _boxes(parts: TaskParts) -> TaskBoxes:
+def _boxes(parts: TaskParts, models: TaskModels) -> TaskBoxes:
     async def routes(task: Task, _: Attempt) -> Mapping[str, RouteApp]:
-        return {"git": parts.git.handler(task.id)}
+        return {"git": parts.git.handler(task.id), ROUTE: models.route(task)}
 
     return TaskBoxes(
         sessions=parts.sessions,

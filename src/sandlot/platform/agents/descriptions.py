@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandlot.data_files import data_files
 from sandlot.platform.core.errors import ConfigurationError
+from sandlot.platform.core.models import ModelApi
 
 PROMPT, MODEL = "{prompt}", "{model}"
 Output = Literal[
@@ -39,6 +40,7 @@ class AgentInstall(_Table):
 class AgentModel(_Table):
     flag: str
     form: str | None = None  # of a model's name, if it has one
+    default: str | None = None  # where it must be told one and nobody said which
 
 
 class AgentMode(_Table):
@@ -49,8 +51,9 @@ class AgentMode(_Table):
 
 
 class AgentEndpoint(_Table):
-    """How it is pointed at a model at another address. `files` are below the home directory."""
+    """How it is pointed at a model at another address, in the protocol `api`. `files` are below the home directory."""
 
+    api: ModelApi | None = None
     environment: Mapping[str, str] = {}
     files: Mapping[str, str] = {}
 
@@ -98,11 +101,17 @@ class AgentDescription(_Table):
         return self._command(self.stream, prompt, model)
 
     def pointed_at(self, url: str, *, key: str, model: str, provider: str) -> PointedAgent:
-        """`url` is without a path; `provider` is our name for whoever serves the model there."""
+        """`url` is what stands before `/v1`; `provider` is our name for whoever serves the model there."""
         values = {"{url}": url, "{key}": key, "{model}": model, "{provider}": provider}
         environment = {name: _filled(text, values) for name, text in self.endpoint.environment.items()}
         files = {path: _filled(text, values) for path, text in self.endpoint.files.items()}
         return PointedAgent(environment=environment, files=files)
+
+    @property
+    def must_name_model(self) -> bool:
+        """Whether it cannot be pointed anywhere without the name of a model."""
+        texts = (*self.endpoint.environment.values(), *self.endpoint.files.values())
+        return any(MODEL in text for text in texts)
 
     def model_flags(self, model: str | None) -> tuple[str, ...]:
         return (self.model.flag, model) if self.model is not None and model is not None else ()

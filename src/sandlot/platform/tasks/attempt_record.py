@@ -13,6 +13,7 @@ from sandlot.platform.core.tasks import Attempt, AttemptStatus, ChangeCount, Ent
 from sandlot.platform.git.service import GitService
 from sandlot.platform.tasks.boxes import TaskBoxes
 from sandlot.platform.tasks.checks import CheckRunner
+from sandlot.platform.tasks.models import TaskModels
 from sandlot.platform.tasks.state import TaskState
 from sandlot.platform.tasks.steps import RunSteps
 from sandlot.platform.tasks.turns import AgentTurns, attempt_of
@@ -52,6 +53,7 @@ class AttemptParts:
     git: GitService
     agents: Mapping[str, AgentDescription]
     checks: CheckRunner
+    models: TaskModels
 
 
 class AttemptRecord:

@@ -15,7 +15,7 @@ from sandlot.platform.tasks.attempt_record import AFTER_AGENT, Again, AttemptRec
 from sandlot.platform.tasks.boxes import TaskBox
 from sandlot.platform.tasks.checkout import Checkout, Refused, person_of
 from sandlot.platform.tasks.handing_in import HandingIn
-from sandlot.platform.tasks.turns import AgentTurns, TurnPlace, hidden_values
+from sandlot.platform.tasks.turns import AgentTurns, TurnPlace, attempt_of, hidden_values
 
 log = logging.getLogger(__name__)
 MAX_LOSSES = 3
@@ -160,6 +160,8 @@ class AttemptRun:
                 raise Ends(TaskStatus.NEEDS_YOU, attempt.question)
             if attempt.problem is not None:
                 await record.steps.fail(record.number, "agent", attempt.problem)
+                if (spent := await self._parts.models.problem(task)) is not None:
+                    raise Ends(TaskStatus.NEEDS_YOU, spent)
                 raise Ends(TaskStatus.FAILED, f"{record.agent.title}: {attempt.problem}")
 
     async def _finish_turn(self, turns: AgentTurns, checkout: Checkout) -> str | None:
@@ -225,6 +227,7 @@ class AttemptRun:
 
     def _place(self, task: Task, box: TaskBox) -> TurnPlace:
         secrets = self._parts.boxes.secrets(task)
+        chosen = attempt_of(task, self._record.number).model or task.spec.model
         return TurnPlace(
             task=task.id,
             number=self._record.number,
@@ -234,6 +237,7 @@ class AttemptRun:
             deadline=(task.started_at or task.created_at) + timedelta(seconds=task.spec.limits.seconds),
             environment=secrets,
             hidden=hidden_values({**secrets, "task-credential": self._prepared.credential}),
+            pointed=self._parts.models.pointed(task, self._record.agent, chosen),
         )
 
     def _checkout(self, task: Task, box: TaskBox) -> Checkout:

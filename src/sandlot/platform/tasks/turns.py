@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sandlot.platform.agents.descriptions import AgentDescription
+from sandlot.platform.agents.descriptions import AgentDescription, PointedAgent
 from sandlot.platform.agents.streams import StreamReader, TurnEnd, stream_reader
 from sandlot.platform.agents.turns import (
     Turn,
@@ -49,6 +49,11 @@ class TurnPlace:
     deadline: datetime
     environment: dict[str, str]
     hidden: dict[str, str]
+    pointed: PointedAgent | None = None  # at a model of ours
+
+
+def environment_of(place: TurnPlace) -> dict[str, str]:
+    return {**place.environment, **(place.pointed.environment if place.pointed is not None else {})}
 
 
 class AgentTurns:
@@ -125,11 +130,18 @@ class AgentTurns:
             prompt=attempt.sent,
             directory=self._place.directory,
             resume=attempt.agent_session,
-            model=attempt.model or task.spec.model,
+            model=self._model(attempt.model or task.spec.model),
             command=task.spec.command,
-            environment=self._place.environment,
+            environment=environment_of(self._place),
+            files=self._place.pointed.files if self._place.pointed is not None else {},
             spent=attempt.usage,
         )
+
+    def _model(self, chosen: str | None) -> str | None:
+        """Agents that name a model with its provider have it in the file that points them."""
+        described = self._place.agent.model
+        has_form = described is not None and described.form is not None
+        return None if has_form and self._place.pointed is not None else chosen
 
     async def _start(self, turn: Turn) -> None:
         """A turn that was started is not started again: its own script sees to that."""

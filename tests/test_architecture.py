@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -263,3 +264,15 @@ def _is_local(inner: ast.AST, name: str) -> bool:
         or (isinstance(node, ast.arg) and node.arg == name)
         for node in ast.walk(inner)
     )
+
+
+@pytest.mark.parametrize("half", ["engine", "platform"])
+def test_migrations_are_one_chain(half: str) -> None:
+    """Two that were written side by side with the same number would stop the next start of every server."""
+    store = ROOT / "src" / "sandlot" / half / "store"
+    written = [path.read_text() for path in (store / "migrations" / "versions").glob("*.py")]
+    names = [found[1] for text in written if (found := re.search(r'^revision = "(\w+)"', text, re.MULTILINE))]
+    below = [found[1] for text in written if (found := re.search(r'^down_revision = "(\w+)"', text, re.MULTILINE))]
+    assert len(set(names)) == len(names) and len(set(below)) == len(below), sorted(names)
+    newest = re.search(r'^REVISION = "(\w+)"', (store / "schema.py").read_text(), re.MULTILINE)
+    assert newest is not None and set(names) - set(below) == {newest[1]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from sandlot.platform.core.tasks import (
 from sandlot.platform.identity.keys import may_see
 from sandlot.platform.tasks.children import child_limits
 from sandlot.platform.tasks.dependencies import MAX_BLOCKERS, blocked_reason, check_circle
-from sandlot.platform.tasks.state import TaskState
+from sandlot.platform.tasks.state import TRIES, TaskState
 
 NOBODY = "admin"  # whose tasks an admin key without a user makes
 MAX_TITLE, MAX_PENDING = 120, 20
@@ -157,11 +158,14 @@ class Tasks:
         return await acts[to](caller, id)
 
     async def delete(self, caller: Caller, id: str) -> None:
-        task = await self.find(caller, id)
-        if task.status not in TASK_ENDED | {TaskStatus.TODO}:
-            raise Conflict(f"task {id!r} is {task.status.value}; stop it before you delete it")
-        await self._discard(task)
-        await self._state.remove(task)
+        for _ in range(TRIES):
+            task = await self.find(caller, id)
+            if task.status not in TASK_ENDED | {TaskStatus.TODO}:
+                raise Conflict(f"task {id!r} is {task.status.value}; stop it before you delete it")
+            await self._discard(task)
+            with contextlib.suppress(Conflict):  # something was noted of it meanwhile, or it was taken up again
+                return await self._state.remove(task)
+        raise Conflict(f"task {id!r} keeps changing; try again")
 
     # -- starting and stopping --------------------------------------------------------------------------------------
 

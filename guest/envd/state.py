@@ -31,6 +31,7 @@ class State:
         self.default_workdir = ""
         self._user_env: dict[str, str] = {}
         self._own_env = {"E2B_SANDBOX": "true"}
+        self._trust_env: dict[str, str] = {}
 
     def init(self, body: bytes) -> None:
         """Take over what the body sets; keys it does not name stay as they are. Raises `Undecodable`."""
@@ -39,7 +40,7 @@ class State:
             raise Undecodable("the body must be an object")
         texts = {name: _text(data, name) for name in ("accessToken", "defaultUser", "defaultWorkdir")}
         own = {variable: _text(data, name) for name, variable in _OWN_VARIABLES.items()}
-        variables = _variables(data.get("envVars"))
+        variables, authorities = _variables(data.get("envVars")), _text(data, "caBundle")
         if "accessToken" in data:
             self.token = texts["accessToken"] or None
         self.default_user = texts["defaultUser"] or self.default_user
@@ -48,6 +49,8 @@ class State:
             self._user_env = variables
         self._own_env.update({name: value for name, value in own.items() if value})
         hostname.take(own["E2B_SANDBOX_ID"])
+        if authorities:
+            self._trust(authorities)
         self._write_marks()
         self._reseed()
 
@@ -66,7 +69,7 @@ class State:
 
     def environment(self) -> dict[str, str]:
         """The variables every command gets; what identifies the sandbox cannot be overridden by its creator."""
-        return {**self._user_env, **self._own_env}
+        return {**self._trust_env, **self._user_env, **self._own_env}
 
     def user(self, name: str | None) -> User:
         """Raises `UnknownUser`."""
@@ -84,6 +87,12 @@ class State:
                 )
             return os.path.normpath(f"{user.home}/{path[1:]}")
         return path if path.startswith("/") else os.path.normpath(f"{user.home}/{path}")
+
+    def _trust(self, authorities: str) -> None:
+        if os.getpid() == 1:  # else the machine's files are not ours to change
+            from envd.authorities import take
+
+            self._trust_env = take(authorities)
 
     def _write_marks(self) -> None:
         """Programs that cannot see the daemon's environment find the sandbox's identity in files."""

@@ -76,6 +76,10 @@ class Settings(BaseSettings):
     dns_servers: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Resolvers that sandboxes' names are looked up at, comma-separated. Unset: the host's own."
     )
+    guest_ca_file: Path | None = Field(
+        None,
+        description="Certificates (PEM) that every sandbox trusts besides its own, as a company's proxy needs: system store, curl, git, Python, Node.js.",
+    )
     warm_slots: int = Field(4, ge=0, description="Network slots kept ready beyond those in use.")
     pool_size: int = Field(
         2,
@@ -155,7 +159,7 @@ class Settings(BaseSettings):
         parts = cls._split(value)
         return () if parts == ("none",) else parts
 
-    @field_validator("data_dir", "cache_dir", "config")
+    @field_validator("data_dir", "cache_dir", "config", "guest_ca_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None

@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,11 +32,14 @@ from sandlot.engine.node.proxy.app import LocalProxy
 from sandlot.engine.node.runtimes import RUNTIMES
 from sandlot.engine.node.warm_pool import PoolLimits, WarmPool
 from sandlot.program import SANDLOT
+from sandlot.server.errors import StartupFailed
 from sandlot.settings import Settings
 
 log = logging.getLogger(__name__)
 
 NODE = "local"
+_CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
+MOST_AUTHORITIES = 512 << 10  # of certificates for guests, in bytes: they are sent to every sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +74,7 @@ async def open_node(settings: Settings) -> AsyncIterator[BuiltNode]:
         )
         await network.open()
         stack.push_async_callback(network.close)
-        envd, commands = EnvdClient(), CommandClient()
+        envd, commands = EnvdClient(_guest_authorities(settings.guest_ca_file)), CommandClient()
         for client in (envd, commands):
             await client.open()
             stack.push_async_callback(client.close)
@@ -152,3 +157,20 @@ async def _runtimes(settings: Settings) -> Mapping[str, Runtime]:
 
 def _default_runtime(settings: Settings, runtimes: Mapping[str, Runtime]) -> str:
     return settings.runtime if settings.runtime != "auto" else next(iter(runtimes))
+
+
+def _guest_authorities(path: Path | None) -> str | None:
+    """Certificates that sandboxes are to trust. Raises `StartupFailed` if there are none in the file."""
+    if path is None:
+        return None
+    try:
+        content = path.read_text("ascii")
+        if len(content) > MOST_AUTHORITIES:
+            raise ValueError(f"it is larger than {MOST_AUTHORITIES >> 10} KiB")
+        found = _CERTIFICATES.findall(content)
+        ssl.create_default_context(cadata="\n".join(found) or content)
+    except (OSError, ValueError) as error:
+        raise StartupFailed(
+            f"SANDLOT_GUEST_CA_FILE: {path} holds no certificates (PEM) that can be read: {error}"
+        ) from error
+    return "\n".join(found) + "\n"  # and nothing else of the file: a key may stand in it

@@ -38,8 +38,10 @@ class Identity:
 class EnvdClient:
     """Speaks to the envd of any machine of this host. No connection is kept: addresses change hands."""
 
-    def __init__(self) -> None:
+    def __init__(self, ca_bundle: str | None = None) -> None:
+        """`ca_bundle`: certificates (PEM) that every sandbox is to trust besides its own."""
         self._session: aiohttp.ClientSession | None = None
+        self._ca_bundle = ca_bundle
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -65,6 +67,7 @@ class EnvdClient:
             "defaultUser": identity.default_user,
             "defaultWorkdir": identity.default_workdir,
             "timestamp": datetime.now(UTC).isoformat(),
+            **({"caBundle": self._ca_bundle} if self._ca_bundle else {}),
         }
         deadline = asyncio.get_running_loop().time() + within_s
         pause_s = 0.004

@@ -30,7 +30,7 @@ def test_a_sentence_becomes_a_pull_request_and_again_and_it_is_merged(nothing_ye
     assert f"pr merge --data-dir {server.data_dir} sandlot-demo 1" in done.stderr
     assert f"http://127.0.0.1:{server.port}/console/login?link=" in done.stderr
     for told in (
-        "› Split bills to the cent",
+        "› Fix rounding",
         "exit code 1",
         "✎ split/shares.py",
         "● in review",

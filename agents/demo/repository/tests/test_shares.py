@@ -11,7 +11,3 @@ class SharesTest(unittest.TestCase):
 
     def test_one_person_pays_everything(self):
         self.assertEqual(shares(12.5, ["ada"]), {"ada": 12.5})
-
-
-if __name__ == "__main__":
-    unittest.main()

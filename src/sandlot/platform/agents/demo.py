@@ -8,7 +8,7 @@ from sandlot.data_files import data_files
 
 DEMO_NAME = "split"
 DEMO_AGENT, DEMO_TEMPLATE = "scripted", "base"
-DEMO_PROMPT = "Split bills to the cent: 100 split by three makes 99.99. Nobody should lose a cent to rounding."
+DEMO_PROMPT = "Fix rounding: 100 split by three makes 99.99. Nobody should lose a cent."
 DEMO_CHECK = "python3 -m unittest discover -s tests"
 DEMO_FOLLOW_UP = "Say in the code why the first people pay more."
 DEMO_OTHERS = (

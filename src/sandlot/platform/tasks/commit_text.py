@@ -58,8 +58,9 @@ def type_of(title: str, paths: Sequence[str]) -> str:
 
 
 def scope_of(paths: Sequence[str]) -> str | None:
-    """The one directory that all of it is in."""
-    tops = {_top(path) for path in paths}
+    """The one directory that all of it is in; documentation and tests beside the code do not count."""
+    code = [path for path in paths if _kind(path) is None]
+    tops = {_top(path) for path in code or paths}
     top = next(iter(tops)) if len(tops) == 1 else None
     name = re.sub(r"[^a-z0-9-]+", "-", top.lower()).strip("-") if top else ""
     return name[:30] or None
@@ -70,7 +71,9 @@ def subject_of(title: str, paths: Sequence[str]) -> str:
         return title
     kind, scope = type_of(title, paths), scope_of(paths)
     words = re.sub(r"\s+", " ", title).strip().rstrip(".") or "change"
-    first = words.split(" ", 1)[0]
+    first, _, rest = words.partition(" ")
+    if first.lower() == kind and rest:  # the type says it already
+        words, first = rest, rest.split(" ", 1)[0]
     if first[1:].islower() or len(first) == 1:  # no name, no abbreviation
         words = words[0].lower() + words[1:]
     head = f"{kind}({scope}): " if scope and scope != kind else f"{kind}: "

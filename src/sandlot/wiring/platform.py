@@ -38,6 +38,7 @@ from sandlot.platform.sessions.queue import Queue
 from sandlot.platform.sessions.reconcile import SessionReconciler
 from sandlot.platform.sessions.retention import Retention
 from sandlot.platform.sessions.service import SessionDefaults, Sessions
+from sandlot.platform.sessions.snapshots import SessionSnapshots
 from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
@@ -167,6 +168,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 events=events,
                 sessions=sessions,
                 session_state=state,
+                snapshots=SessionSnapshots(state=state, providers=providers),
                 tunnels=tunnels,
                 git=forges.git,
                 repositories=forges.repositories,

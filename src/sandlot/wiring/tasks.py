@@ -18,6 +18,7 @@ from sandlot.platform.forges.repositories import Repositories
 from sandlot.platform.git.service import GitService
 from sandlot.platform.models.gateway import ModelGateway
 from sandlot.platform.sessions.service import Sessions
+from sandlot.platform.sessions.snapshots import SessionSnapshots
 from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.store import Database, SqlTasks, SqlTaskSteps, SqlTimeline
 from sandlot.platform.store.events import Route
@@ -25,6 +26,7 @@ from sandlot.platform.tasks.artifacts import Artifacts
 from sandlot.platform.tasks.attempt_record import AttemptParts
 from sandlot.platform.tasks.boxes import BoxDefaults, TaskBoxes
 from sandlot.platform.tasks.checks import CheckRunner
+from sandlot.platform.tasks.forking import TaskForks
 from sandlot.platform.tasks.keeping import TaskKeeper
 from sandlot.platform.tasks.models import ROUTE, TaskModels
 from sandlot.platform.tasks.publishing import Publishing
@@ -58,6 +60,7 @@ class TaskParts:
     events: EventLog
     sessions: Sessions
     session_state: SessionState
+    snapshots: SessionSnapshots
     tunnels: Tunnels
     git: GitService
     repositories: Repositories
@@ -90,12 +93,15 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
         root=parts.data_dir / "artifacts", state=state, boxes=boxes, max_bytes=config.tasks.max_artifact_mb * MIB
     )
 
+    forks = TaskForks(state=state, snapshots=parts.snapshots)
+
     async def resolve(caller: Caller, name: str) -> str:
         return (await parts.repositories.get(caller, name)).default_branch
 
     async def discard(task: Task) -> None:
         for attempt in task.attempts:
             await boxes.delete(task, attempt.number)
+        await forks.drop(task)
         await parts.git.discard(task.id)
         await artifacts.discard(task)
 
@@ -136,6 +142,7 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
             link=lambda task: f"{parts.console}/tasks/{task.id}",
         ),
         artifacts=artifacts,
+        forks=forks,
         settings=RunnerSettings(policy=config.tasks, hook=parts.hook),
     )
     queue = TaskQueue(

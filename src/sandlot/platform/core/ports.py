@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from sandlot.platform.core.events import Event, EventFilter
 from sandlot.platform.core.model import (
@@ -175,6 +175,17 @@ class Provider(Protocol):
 
     async def inventory(self) -> Sequence[ProviderSandbox]:
         """Every sandbox that this platform created, running or paused."""
+
+
+@runtime_checkable
+class Snapshotting(Protocol):
+    """A provider whose sandboxes can begin with the state of another one."""
+
+    async def snapshot(self, sandbox_id: str, name: str) -> str:
+        """Take a snapshot of a sandbox, which runs on. Returns the name of a template. Raises `SandboxGone`."""
+
+    async def drop_snapshot(self, snapshot_id: str) -> None:
+        """Nothing happens if there is none."""
 
 
 class Aggregate(Protocol):

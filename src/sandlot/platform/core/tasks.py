@@ -202,6 +202,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint:
+    """A snapshot of the prepared sandbox of a race, with which the other attempts begin."""
+
+    provider: str
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """Work on a repository that becomes a pull request."""
 
@@ -220,6 +228,7 @@ class Task:
     pull_request: PullRequestLink | None = None
     last_action: str | None = None
     isolation: str | None = None
+    fork_point: ForkPoint | None = None
     seen_comment: int = 0  # the newest comment on its pull request that its agent was told of
     artifacts: tuple[str, ...] = ()  # paths that were kept
     idempotency_key: str | None = None

@@ -152,6 +152,17 @@ class E2BProvider:
             return GrantedAddress(url=host)
         return GrantedAddress(url=f"{host}?{found.parameter}={found.token}", ends_at=found.ends_at)
 
+    async def snapshot(self, sandbox_id: str, name: str) -> str:
+        address = await self._address()
+        with translated(self.name, "take a snapshot of a sandbox"):
+            made = await AsyncSandbox.create_snapshot(sandbox_id, name=name, **address.params(CREATE_S))
+        return str(made.snapshot_id)
+
+    async def drop_snapshot(self, snapshot_id: str) -> None:
+        address = await self._address()
+        with translated(self.name, "delete a snapshot"):
+            await AsyncSandbox.delete_snapshot(snapshot_id, **address.params())
+
     def _keep(self, sandbox: AsyncSandbox, address: Address) -> E2BBox:
         if len(self._boxes) >= MAX_BOXES:
             self._boxes.clear()

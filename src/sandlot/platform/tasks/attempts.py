@@ -40,6 +40,14 @@ class AttemptRun:
             except SandboxGone as error:
                 await self._lost(error)
 
+    async def prepare(self) -> str:
+        """As far as the agent, and not further: for others to begin with a copy of its sandbox. Returns its session."""
+        session = await self._record.do("sandbox", self._start)
+        task, _ = await self._record.now()
+        async with self._parts.boxes.held(task, session) as box:
+            await self._prepare(self._place(task, box), self._checkout(task, box))
+        return session.id
+
     async def interrupt(self) -> None:
         """End the agent in its sandbox, if it runs."""
         task, attempt = await self._record.now()

@@ -161,16 +161,27 @@ class TaskBoxes:
         settings = self._defaults.settings.get(attempt.agent)
         own = settings.template if settings is not None else None
         template = spec.template or own or (agent.task.template if agent is not None and agent.task else None)
+        provider = spec.provider
+        if task.fork_point is not None and attempt.number > 1:
+            template, provider = task.fork_point.snapshot, task.fork_point.provider
         return SessionRequest(
             user_id=task.user_id,
             session_id=session_name(task, attempt.number),
             template_id=template,
             agent_type=attempt.agent if settings is not None else None,
-            provider=spec.provider,
+            provider=provider,
             metadata={TASK_METADATA: task.id, "sandlot-attempt": str(attempt.number)},
             network=SandboxNetwork(internet=spec.network.internet, allow=spec.network.allow),
             timeout_s=spec.limits.seconds + SPARE_S,
         )
+
+    def can_share(self, task: Task) -> bool:
+        """Whether all attempts would begin with the same template at the same provider."""
+        made = {(request.template_id, request.provider) for request in (self._request(task, a) for a in task.attempts)}
+        settings = {
+            self._defaults.settings[a.agent].provider for a in task.attempts if a.agent in self._defaults.settings
+        }
+        return len(made) == 1 and (task.spec.provider is not None or len(settings) <= 1)
 
     @contextlib.asynccontextmanager
     async def held(self, task: Task, session: Session) -> AsyncIterator[TaskBox]:

@@ -25,6 +25,7 @@ from sandlot.platform.git.service import result_ref
 from sandlot.platform.tasks.artifacts import Artifacts
 from sandlot.platform.tasks.attempt_record import AttemptParts, AttemptRecord, Ending
 from sandlot.platform.tasks.attempts import AttemptRun
+from sandlot.platform.tasks.forking import TaskForks
 from sandlot.platform.tasks.publishing import Publishing
 from sandlot.platform.tasks.scoring import best_of
 from sandlot.platform.tasks.steps import BeforeStep, RunSteps, no_step
@@ -56,10 +57,12 @@ class TaskRunner:
         find: Find,
         publishing: Publishing,
         artifacts: Artifacts,
+        forks: TaskForks,
         settings: RunnerSettings,
     ) -> None:
         self._parts, self._state, self._steps = parts, parts.state, steps
         self._find, self._publishing, self._artifacts, self._settings = find, publishing, artifacts, settings
+        self._forks = forks
 
     async def work(self, task: Task) -> None:
         """Until it rests. Cancelled, it leaves everything for whoever goes on."""
@@ -181,6 +184,9 @@ class _Run:
             ending = await self._attempts[0].work()
             await self._noted(numbers[0], ending)
             return [ending]
+        task = await self._state.get(self.task.id)
+        if self._parts.boxes.can_share(task):
+            await self._runner._forks.prepare(task, self._attempts[0], self._steps)
         return list(
             await asyncio.gather(*(self._entrant(n, one) for n, one in zip(numbers, self._attempts, strict=True)))
         )
@@ -253,6 +259,7 @@ class _Run:
                 await self._runner._artifacts.keep(task, task.chosen)
             for attempt in task.attempts:
                 await self._parts.boxes.pause(task, attempt)
+            await self._runner._forks.drop(task)
 
         try:
             await self._steps.do(number, "cleanup", act)

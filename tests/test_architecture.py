@@ -77,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": set(),
 }
 SHARED = {
+    "addresses",
     "bounded_json",
     "children",
     "program",

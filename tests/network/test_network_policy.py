@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandlot.addresses import CLOSED, is_closed
 from sandlot.engine.core.errors import InvalidRequest
 from sandlot.engine.core.model import NetworkPolicy
-from sandlot.engine.core.network_policy import CLOSED, compile_rules, is_closed, matches, validate
+from sandlot.engine.core.network_policy import compile_rules, matches, validate
 from sandlot.engine.node.network import dnswire, greeting, resolver
 
 ALL = "0.0.0.0/0"

@@ -183,7 +183,7 @@ class Receiver:
         self.go = asyncio.Event()
         self.go.set()
 
-    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    async def send(self, webhook: Webhook, body: bytes, headers: Mapping[str, str]) -> None:
         self.asked += 1
         await self.go.wait()
         self.answer()

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from sandlot.engine.core.network_policy import is_closed
+from sandlot.addresses import is_closed
 from sandlot.engine.node.network import greeting
 
 SECOND = b"GET /two HTTP/1.1\r\nHost: hidden.example.com\r\n\r\n"

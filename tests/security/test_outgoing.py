@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from sandlot import addresses
+from sandlot.addresses import is_public
 from sandlot.engine.core.errors import EngineError, StepFailed
 from sandlot.engine.node.images.layers import Layers
 from sandlot.engine.node.images.references import parse_image
 from sandlot.engine.node.images.registry import Registries
-from sandlot.engine.node.network import addresses
-from sandlot.engine.node.network.addresses import is_public
+from sandlot.platform.core.errors import Unavailable
+from sandlot.platform.core.model import Webhook
+from sandlot.platform.events.webhook_http import HttpWebhookTransport
 
 INSIDE = [
     *("127.0.0.1", "0.0.0.0", "10.1.2.3", "169.254.169.254", "168.63.129.16", "100.64.0.1", "192.168.1.1", "224.0.0.1"),
@@ -84,3 +88,26 @@ async def test_passwords_from_roots_netrc_are_not_sent(tmp_path: Path, monkeypat
         await registries.close()
         await runner.cleanup()
     assert seen == [None]
+
+
+async def test_a_webhooks_name_leads_inside_only_if_the_configuration_says_so() -> None:
+    async def take(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/hook", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    named = Webhook(name="named", url=f"http://localhost:{port}/hook", secret="hush")
+    try:
+        async with HttpWebhookTransport() as transport:
+            with pytest.raises(Unavailable, match="private = true"):
+                await transport.send(named, b"{}", {})
+            await transport.send(replace(named, private=True), b"{}", {})
+            await transport.send(replace(named, url=f"http://127.0.0.1:{port}/hook"), b"{}", {})
+            with pytest.raises(Unavailable, match="private = true"):
+                await transport.send(named, b"{}", {})
+    finally:
+        await runner.cleanup()

@@ -14,25 +14,6 @@ ALL_TRAFFIC = "0.0.0.0/0"
 MAX_ENTRIES = 1000
 MAX_DNS_SERVERS = 10
 
-# What no sandbox reaches unless the operator opens it: private, shared, local and reserved addresses.
-CLOSED = tuple(
-    IPv4Network(text)
-    for text in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",
-        "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's platform services, with a public address
-        "169.254.0.0/16",
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.168.0.0/16",
-        "198.18.0.0/15",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-    )
-)
-
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _MASK = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?")
 
@@ -72,11 +53,6 @@ def matches(name: str, pattern: str) -> bool:
     if pattern == "*":
         return True
     return name.endswith(pattern[1:]) if pattern.startswith("*.") else name == pattern
-
-
-def is_closed(address: IPv4Address, opened: Iterable[IPv4Network]) -> bool:
-    """Whether an address is one of the fixed denials, with the ranges the operator opened taken out."""
-    return _holds(CLOSED, address) and not _holds(opened, address)
 
 
 def compile_rules(policy: NetworkPolicy) -> Rules:

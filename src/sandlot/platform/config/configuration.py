@@ -139,6 +139,7 @@ class WebhookTable(_Table):
     secret_file: Path | None = None
     types: tuple[Annotated[str, AfterValidator(check_pattern)], ...] | None = None
     users: tuple[str, ...] | None = None
+    private: bool = False
 
 
 class ConsoleTable(_Table):
@@ -418,6 +419,7 @@ def _webhook(table: WebhookTable, look_up: _Lookup) -> Webhook:
         secret=secret,
         types=frozenset(table.types) if table.types is not None else None,
         users=frozenset(table.users) if table.users is not None else None,
+        private=table.private,
     )
 
 

@@ -280,6 +280,7 @@ class Webhook:
     secret: str = field(repr=False)
     types: frozenset[str] | None = None
     users: frozenset[str] | None = None
+    private: bool = False  # its name may lead to an address inside
 
     def wants(self, event: Event) -> bool:
         wants_type = self.types is None or any(matches_type(pattern, event.type) for pattern in self.types)

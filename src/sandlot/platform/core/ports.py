@@ -20,6 +20,7 @@ from sandlot.platform.core.model import (
     SessionStatus,
     TerminalSize,
     UserKey,
+    Webhook,
 )
 
 Clock = Callable[[], datetime]
@@ -285,5 +286,5 @@ class KeyStore(Protocol):
 class WebhookTransport(Protocol):
     """Sends signed messages to webhooks."""
 
-    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    async def send(self, webhook: Webhook, body: bytes, headers: Mapping[str, str]) -> None:
         """Raises `Unavailable` unless the receiver accepted it."""

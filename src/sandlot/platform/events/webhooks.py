@@ -109,7 +109,7 @@ class WebhookDeliverer:
             SIGNATURE: sign(webhook.secret, timestamp, body),
         }
         try:
-            await self._transport.send(webhook.url, body, headers)
+            await self._transport.send(webhook, body, headers)
         except Unavailable as error:
             await self._failed(delivery, str(error))
         else:

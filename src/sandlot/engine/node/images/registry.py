@@ -22,13 +22,13 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
 from sandlot import bounded_json
+from sandlot.addresses import is_public
 from sandlot.engine.core.errors import StepFailed, Unavailable
 from sandlot.engine.core.model import AmazonLogin, Image, RegistryLogin
 from sandlot.engine.core.ports import Output
 from sandlot.engine.node.images import amazon, importing
 from sandlot.engine.node.images.layers import Layers
 from sandlot.engine.node.images.references import DEFAULT_REGISTRY, ImageReference
-from sandlot.engine.node.network.addresses import is_public
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",

@@ -10,9 +10,9 @@ from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network, ip_address
 from pathlib import Path
 
+from sandlot.addresses import is_public
 from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network import dnswire
-from sandlot.engine.node.network.addresses import is_public
 from sandlot.engine.node.network.dnswire import Malformed, Question
 
 RESOLV_CONF = Path("/etc/resolv.conf")

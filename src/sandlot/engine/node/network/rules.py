@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import IPv4Network
 
-from sandlot.engine.core.network_policy import CLOSED, Rules
+from sandlot.addresses import CLOSED
+from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network.slot_plan import DNS_PORT, EGRESS_PORT, GUEST_ADDRESS, GUEST_GATEWAY, SlotPlan
 
 MAX_CONNECTIONS = 4096  # of one slot at once: all share the host's connection table, and a full one stops the host

@@ -1,15 +1,36 @@
-"""Which addresses are public: what the server may connect to for somebody else, and what it may not."""
+"""Which addresses are public: what sandboxes reach, and what the server connects to for somebody else."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from sandlot.engine.core.network_policy import is_closed
-
+# What no sandbox reaches unless the operator opens it: private, shared, local and reserved addresses.
+CLOSED = tuple(
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's platform services, with a public address
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+    )
+)
 _NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def is_closed(address: IPv4Address, opened: Iterable[IPv4Network]) -> bool:
+    """Whether an address is one of the fixed denials, with the ranges the operator opened taken out."""
+    return _holds(CLOSED, address) and not _holds(opened, address)
 
 
 def is_public(address: str | IPv4Address | IPv6Address, opened: Sequence[IPv4Network] = ()) -> bool:
@@ -42,3 +63,7 @@ def _meant(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None) or address
+
+
+def _holds(networks: Iterable[IPv4Network], address: IPv4Address) -> bool:
+    return any(address in network for network in networks)

@@ -149,6 +149,7 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
         state=state, tasks=service, policy=config.tasks, work=runner.work, is_alone=not parts.database.is_shared
     )
     keeper = TaskKeeper(state=state, tasks=service, boxes=boxes, find=find, forge=parts.repositories.forge)
+    boxes.make_room = keeper.make_room
     return BuiltTasks(
         service=service, timeline=timeline, artifacts=artifacts, loops=(queue, keeper), closing=(queue, timeline)
     )

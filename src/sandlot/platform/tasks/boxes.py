@@ -31,8 +31,10 @@ log = logging.getLogger(__name__)
 START_S = 900.0  # how long a sandbox may wait for room and start
 SPARE_S = 1800  # what its timeout has beyond the task's own limit
 MAX_OUTPUT = 1 << 20
+TOUCH_S = 20.0
 TIMED_OUT = 124
 TASK_METADATA = "sandlot-task"
+MakeRoom = Callable[[Task], Awaitable[bool]]  # whether another sandbox of this task's user was deleted
 Routes = Callable[[Task, Attempt], Awaitable[Mapping[str, RouteApp]]]
 
 
@@ -141,6 +143,7 @@ class TaskBoxes:
         self._sessions, self._state, self._tunnels = sessions, state, tunnels
         self._agents, self._defaults, self._routes = agents, defaults, routes
         self._open: dict[str, Tunnel] = {}
+        self.make_room: MakeRoom | None = None  # asked when a user has too many sandboxes
 
     async def start(self, task: Task, attempt: Attempt) -> Session:
         """The attempt's sandbox, running: found by its name, resumed or created. Safe to repeat.
@@ -149,7 +152,12 @@ class TaskBoxes:
         """
         request = self._request(task, attempt)
         deadline = time.monotonic() + START_S
-        session = await self._sessions.create(_caller(task), request, wait_s=30.0)
+        try:
+            session = await self._sessions.create(_caller(task), request, wait_s=30.0)
+        except Busy:
+            if self.make_room is None or not await self.make_room(task):
+                raise
+            session = await self._sessions.create(_caller(task), request, wait_s=30.0)
         while session.status is not SessionStatus.RUNNING:
             if time.monotonic() > deadline:
                 raise Busy(f"there was no room for a sandbox within {START_S:.0f} s")
@@ -186,6 +194,7 @@ class TaskBoxes:
     @contextlib.asynccontextmanager
     async def held(self, task: Task, session: Session) -> AsyncIterator[TaskBox]:
         """The sandbox for as long as it is worked in: it is not paused for idleness meanwhile."""
+        touching = asyncio.ensure_future(self._touch(session.id))
         try:
             async with self._sessions.using(_target(task, session.id)) as handle:
                 yield TaskBox(self._sessions, handle.session)
@@ -195,6 +204,15 @@ class TaskBoxes:
             if await self._is_over(session.id):
                 raise SandboxGone(str(error)) from error
             raise
+        finally:
+            touching.cancel()
+
+    async def _touch(self, session: str) -> None:
+        """For other processes, and for the next one: they know of a use only what is stored."""
+        while True:
+            with contextlib.suppress(PlatformError):
+                await self._state.store.touch(session, self._state.clock())
+            await asyncio.sleep(TOUCH_S)
 
     async def connect(self, task: Task, attempt: Attempt, session: Session) -> None:
         """Open the tunnel with the task's own routes, and wait until it carries. Raises `SandboxGone`, `Unavailable`."""
@@ -216,6 +234,13 @@ class TaskBoxes:
         tunnel = self._open.pop(session, None)
         if tunnel is not None:
             await tunnel.close()
+
+    async def let_go(self, task: Task) -> None:
+        """Another process works on it now: our tunnels must not get in its way. The relays stay."""
+        for attempt in task.attempts:
+            tunnel = self._open.pop(attempt.session or "", None)
+            if tunnel is not None:
+                await tunnel.close(keep_relay=True)
 
     async def pause(self, task: Task, attempt: Attempt) -> None:
         """Let it rest; nothing happens if it does, or is gone."""

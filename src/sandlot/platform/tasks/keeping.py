@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from sandlot.platform.core.errors import Conflict, NotFound, PlatformError
+from sandlot.platform.core.events import Event, EventFilter
 from sandlot.platform.core.forges import ForgeKind, PullRequest, PullRequestState, Repository
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.core.task_ports import TaskQuery
@@ -19,13 +20,16 @@ from sandlot.platform.tasks.service import Tasks
 from sandlot.platform.tasks.state import TaskState
 
 log = logging.getLogger(__name__)
-INTERVAL_S = 2.0
-FAR_S = 60.0  # between two looks at a forge that is not this server
+INTERVAL_S = 5.0
+LOOK_S = 60.0  # between two looks at a pull request of which nothing was heard
+PULLS = EventFilter(subject_kind="pull")
 WATCHED = frozenset({TaskStatus.REVIEW, TaskStatus.NEEDS_YOU})
 Find = Callable[[Task], Awaitable[Repository]]
 
 
 class TaskKeeper:
+    """Pull requests that are hosted here tell of themselves in the event log; others are looked at now and then."""
+
     def __init__(
         self,
         *,
@@ -37,35 +41,60 @@ class TaskKeeper:
     ) -> None:
         self._state, self._tasks, self._boxes, self._find, self._forge = state, tasks, boxes, find, forge
         self._looked: dict[str, float] = {}
+        self._swept_at = -INTERVAL_S
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            try:
-                await self.sweep()
-            except PlatformError as error:
-                log.error("could not look after the tasks that rest: %s", error)
+        await self._guarded(self.sweep())
+        async for page in self._state.events.read(None, PULLS, INTERVAL_S):
+            for event in page:
+                await self._guarded(self._heard(event))
+            if asyncio.get_running_loop().time() - self._swept_at >= INTERVAL_S:
+                await self._guarded(self.sweep())
 
     async def sweep(self) -> None:
+        self._swept_at = asyncio.get_running_loop().time()
         for task in await self._state.store.query(TaskQuery(statuses=TASK_RESTING)):
-            try:
-                if task.pull_request is not None and task.status in WATCHED:
-                    await self._look(task)
-                await self._let_go(task)
-            except Conflict:
-                log.debug("task %s changed before it could be looked after", task.id)
-            except PlatformError as error:
-                log.warning("could not look after task %s: %s", task.id, error)
+            await self._guarded(self._after(task))
 
-    async def _look(self, task: Task) -> None:
-        """At its pull request, if it is time."""
-        assert task.pull_request is not None
+    async def make_room(self, task: Task) -> bool:
+        """Delete the sandbox that its user's tasks have kept longest; whether there was one."""
+        found = await self._state.store.query(TaskQuery(user_id=task.user_id, statuses=TASK_RESTING))
+        kept = [one for one in found if one.keep_until is not None and any(a.session for a in one.attempts)]
+        for oldest in sorted(kept, key=lambda one: one.keep_until or one.created_at)[:1]:
+            log.info("the sandbox of task %s is deleted: task %s has no room", oldest.id, task.id)
+            await self._delete_sandboxes(oldest)
+            return True
+        return False
+
+    async def _guarded(self, act: Awaitable[None]) -> None:
+        try:
+            await act
+        except (Conflict, NotFound) as error:
+            log.debug("a task changed before it could be looked after: %s", error)
+        except PlatformError as error:
+            log.warning("could not look after a task: %s", error)
+
+    async def _heard(self, event: Event) -> None:
+        """Something happened to a pull request that is hosted here."""
+        head = str(event.data.get("head", ""))
+        if head.startswith("task-"):
+            task = await self._state.store.get(head.removeprefix("task-"))
+            if task is not None and task.pull_request is not None and task.status in WATCHED:
+                await self._look(task, await self._find(task))
+
+    async def _after(self, task: Task) -> None:
         now = asyncio.get_running_loop().time()
-        repository = await self._find(task)
-        wait_s = 0.0 if repository.forge is ForgeKind.LOCAL else FAR_S
-        if now - self._looked.get(task.id, -FAR_S) < wait_s:
-            return
-        self._looked[task.id] = now
+        if task.pull_request is not None and task.status in WATCHED:
+            if now - self._looked.get(task.id, -LOOK_S) >= LOOK_S:
+                self._looked[task.id] = now
+                await self._look(task, await self._find(task))
+        else:
+            self._looked.pop(task.id, None)
+        if task.keep_until is not None and task.keep_until <= self._state.clock():
+            await self._delete_sandboxes(await self._state.get(task.id))
+
+    async def _look(self, task: Task, repository: Repository) -> None:
+        assert task.pull_request is not None
         pull = await self._forge(repository).pull_request(repository, task.pull_request.number)
         if link_of(pull) != task.pull_request:
             task = await self._state.update(task.id, lambda _: {"pull_request": link_of(pull)})
@@ -73,11 +102,10 @@ class TaskKeeper:
             await self._rests(task, TaskStatus.DONE, f"pull request {pull.number} was merged")
         elif pull.state is PullRequestState.CLOSED:
             await self._rests(task, TaskStatus.CANCELLED, f"pull request {pull.number} was closed without a merge")
-        else:
+        elif repository.forge is ForgeKind.LOCAL:  # elsewhere anybody may comment
             await self._pass_on(task, pull)
 
     async def _rests(self, task: Task, to: TaskStatus, reason: str) -> None:
-        self._looked.pop(task.id, None)
         await self._state.move_when(task.id, to, lambda now: now.status is task.status, reason=reason)
 
     async def _pass_on(self, task: Task, pull: PullRequest) -> None:
@@ -96,14 +124,9 @@ class TaskKeeper:
         caller = Caller(user_id=task.user_id, scopes=frozenset({Scope.READ, Scope.WRITE}))
         await self._tasks.message(caller, task.id, "\n".join(lines), kind="review")
 
-    async def _let_go(self, task: Task) -> None:
-        """Delete its sandboxes when the time is over that they are kept."""
-        if task.keep_until is None or task.keep_until > self._state.clock():
-            return
+    async def _delete_sandboxes(self, task: Task) -> None:
+        """The record first: whoever takes the task up meanwhile does not count on them."""
+        attempts = tuple(replace(one, session=None, agent_session=None) for one in task.attempts)
+        await self._state.change(task, keep_until=None, attempts=attempts)
         for attempt in task.attempts:
             await self._boxes.delete(task, attempt.number)
-        attempts = tuple(replace(one, session=None, agent_session=None) for one in task.attempts)
-        try:
-            await self._state.change(task, keep_until=None, attempts=attempts)
-        except NotFound:
-            log.debug("task %s was deleted", task.id)

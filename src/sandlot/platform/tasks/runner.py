@@ -16,6 +16,8 @@ from sandlot.platform.core.task_ports import StepStore
 from sandlot.platform.core.tasks import (
     Attempt,
     AttemptStatus,
+    Entry,
+    EntryKind,
     Task,
     TaskPolicy,
     TaskStatus,
@@ -78,6 +80,9 @@ class TaskRunner:
                 await asyncio.gather(working, return_exceptions=True)
                 ending = ENDINGS[watching.result()]
                 await run.stop()
+        except asyncio.CancelledError:
+            await asyncio.shield(run.let_go())
+            raise
         finally:
             for each in (working, watching):
                 each.cancel()
@@ -136,7 +141,7 @@ class _Run:
             log.exception("task %s", self.task.id)
             return Ending(to=TaskStatus.FAILED, reason=OURS)
 
-    async def _work(self) -> Ending:
+    async def _open(self) -> tuple[Repository, list[int]]:
         task = await self._with_attempts()
         repository = await self._runner._find(task)
         prepared = await self._prepare(task, repository)
@@ -147,6 +152,10 @@ class _Run:
             AttemptRun(AttemptRecord(self._parts, task, number, self._steps), repository=repository, prepared=prepared)
             for number in numbers
         ]
+        return repository, numbers
+
+    async def _work(self) -> Ending:
+        repository, numbers = await self._open()
         endings = await self._race(numbers)
         number, ending = await self._chosen(numbers, endings)
         return await self._publish(number, ending, repository)
@@ -160,6 +169,10 @@ class _Run:
         git = self._parts.git
         prepared = await self._steps.retried(lambda: git.prepare(task.id, repository, task.spec.base, policy))
         await git.allow(task.id, policy)
+        if task.run == 1 and task.base_sha is None:
+            await self._state.timeline.add(
+                task.id, *(Entry(kind=EntryKind.GIT, text=note, data={"action": "note"}) for note in prepared.notes)
+            )
         if task.base_sha != prepared.base_sha:
             await self._state.update(task.id, lambda _: {"base_sha": prepared.base_sha})
         return prepared
@@ -243,12 +256,19 @@ class _Run:
 
     async def stop(self) -> None:
         """End the agents; what cannot be reached is ended with its sandbox, later."""
+        if not self._attempts:  # the wish is older than this process
+            with contextlib.suppress(PlatformError):
+                await self._open()
         for attempt in self._attempts:
             try:
                 async with asyncio.timeout(STOP_S):
                     await attempt.interrupt()
             except (PlatformError, TimeoutError) as error:
                 log.warning("an agent of task %s could not be interrupted: %s", self.task.id, error)
+
+    async def let_go(self) -> None:
+        with contextlib.suppress(PlatformError):
+            await self._parts.boxes.let_go(await self._state.get(self.task.id))
 
     async def clean_up(self, task: Task) -> None:
         numbers = [attempt.number for attempt in task.attempts]

@@ -33,7 +33,9 @@ function Content({ onClose }: { onClose: () => void }) {
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => setAt(0), [text]);
-  useEffect(() => box.current?.querySelector(`[data-n="${at}"]`)?.scrollIntoView({ block: "nearest" }), [at]);
+  useEffect(() => {
+    void box.current?.querySelector(`[data-n="${at}"]`)?.scrollIntoView({ block: "nearest" });
+  }, [at]);
   function run(item: Item | undefined) {
     if (!item) return;
     onClose();

@@ -13,8 +13,8 @@ export function SessionProvider({ children }: { children: ReactNode }) {
   useEffect(
     () => onLoggedOut(() => {
       // A key that was revoked ends the page that it opened, with everything that it had shown.
-      if (queries.getQueryData(["me"])) queries.clear();
       queries.setQueryData(["me"], null);
+      queries.removeQueries({ predicate: (query) => query.queryKey[0] !== "me" });
     }),
     [queries],
   );

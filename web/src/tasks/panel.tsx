@@ -19,7 +19,9 @@ export function TaskPanel({ task: brief, onClose }: { task: Task; onClose: () =>
   const timeline = useTimeline(brief.id, useTaskUpdates(brief.id));
   const say = useSay(task);
   const box = useRef<HTMLElement>(null);
-  useEffect(() => box.current?.focus({ preventScroll: true }), []);
+  useEffect(() => {
+    box.current?.focus({ preventScroll: true });
+  }, []);
   useKeys([{ keys: "o", label: "Open the whole page of the card", group: "Board", run: () => go(`/tasks/${task.id}`) }]);
   return (
     <aside ref={box} tabIndex={-1} className={classes.panel} aria-label={task.title}>

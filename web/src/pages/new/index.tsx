@@ -46,7 +46,9 @@ export default function NewTask() {
     retry: false,
   });
   const open = useTaskList().filter((task) => !isEnded(task));
-  useEffect(() => localStorage.setItem(DRAFT, JSON.stringify(form)), [form]);
+  useEffect(() => {
+    localStorage.setItem(DRAFT, JSON.stringify(form));
+  }, [form]);
   const names = repositories.data?.repositories.map((each) => each.name) ?? [];
   useEffect(() => {
     if (form.repository === null && names.length === 1) set({ repository: names[0]! });

@@ -11,6 +11,7 @@ import typer
 from sandlot import __version__
 from sandlot.cli import (
     audit,
+    compat,
     console,
     demo,
     doctor,
@@ -84,6 +85,7 @@ app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON, add_help_option=False)(measuring.bench)
+app.add_typer(compat.app, name="compat", rich_help_panel="Development")
 app.command(rich_help_panel="Development")(reference)
 app.add_typer(web.app, name="web", rich_help_panel="Development")
 

@@ -143,6 +143,9 @@ class Settings(BaseSettings):
         24, ge=0, description="How long ended sandboxes and their logs can still be looked up."
     )
     max_body_mb: int = Field(16, ge=1, description="Largest JSON body the API reads (sandbox traffic is not limited).")
+    metrics_need_key: bool = Field(
+        False, description="Have `/metrics`, `/docs` and `/openapi.json` want a key, like the rest of the API."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much the server logs.")
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="`auto`: text on a terminal, JSON lines otherwise."

@@ -154,7 +154,13 @@ class Doors:
 
 @contextlib.asynccontextmanager
 async def open_doors(
-    directory: Path, *, domain: str | None = None, max_sandboxes: int = 100, max_body_mb: int = 1, most: int = 1000
+    directory: Path,
+    *,
+    domain: str | None = None,
+    max_sandboxes: int = 100,
+    max_body_mb: int = 1,
+    most: int = 1000,
+    is_closed: bool = False,
 ) -> AsyncIterator[Doors]:
     if EMPTY_DATABASE:  # it saves the migrations
         shutil.copy(EMPTY_DATABASE[-1], directory / "test.db")
@@ -190,6 +196,7 @@ async def open_doors(
         clock=now,
         version="0.0.0",
         max_body_bytes=max_body_mb << 20,
+        is_closed=is_closed,
         domain=domain,
         metrics=metrics,
     )

@@ -77,3 +77,12 @@ async def test_whoever_may_only_look_sends_little(tmp_path: Path) -> None:
             assert (await client.post("/sandboxes/write-file", json=body)).status_code == 413
         async with served.http(await served.key("ada")) as client:
             assert (await client.post("/sandboxes/write-file", json=body)).status_code == 404
+
+
+async def test_metrics_and_descriptions_can_be_closed_to_whoever_has_no_key(tmp_path: Path) -> None:
+    async with open_doors(tmp_path, is_closed=True) as doors:
+        for key, status in ((None, 401), ("", 200)):
+            async with doors.client(key) as client:
+                for path in ("/metrics", "/docs", "/openapi.json"):
+                    assert (await client.get(path)).status_code == status, path
+                assert (await client.get("/health")).status_code == 200

@@ -82,6 +82,7 @@ async def open_engine(
             clock=now,
             version=__version__,
             max_body_bytes=settings.max_body_mb << 20,
+            is_closed=settings.metrics_need_key,
             domain=_public_domain(settings),
             metrics=partial(_metrics, control, numbers),
             grants=grants,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -29,6 +29,7 @@ from sandlot.server.bodies import Bodies, Message, Receive, has_body, too_large
 from sandlot.server.failures import failure
 
 Send = Callable[[Message], Awaitable[None]]
+DESCRIPTIONS = ("/metrics", "/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
 MOST_ELSEWHERE = 1 << 20  # of a body for other routes than those of templates, whose steps can be long
 _TEMPLATES = re.compile(r"/(v[23]/)?templates\b")
 
@@ -57,7 +58,8 @@ def build_app(deps: Deps) -> FastAPI:
         health.router,
     ):
         app.include_router(router)
-    app.add_middleware(Entrance, access=deps.access, most_bytes=deps.max_body_bytes)
+    closed = DESCRIPTIONS if deps.is_closed else ()
+    app.add_middleware(Entrance, access=deps.access, most_bytes=deps.max_body_bytes, closed=closed)
     return app
 
 
@@ -68,12 +70,14 @@ class Entrance:
     would never read the answer.
     """
 
-    def __init__(self, app: Any, access: Access, most_bytes: int) -> None:
+    def __init__(self, app: Any, access: Access, most_bytes: int, closed: Collection[str] = ()) -> None:
+        self._closed = closed
         self._app, self._access, self._most_bytes = app, access, most_bytes
         self._bodies = Bodies()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(builds.UPLOADS) or not has_body(scope):
+        is_plain = scope["type"] != "http" or scope["path"].startswith(builds.UPLOADS) or not has_body(scope)
+        if is_plain and scope.get("path") not in self._closed:
             await self._app(scope, receive, send)
             return
         most = self._most_bytes if _TEMPLATES.match(scope["path"]) else min(self._most_bytes, MOST_ELSEWHERE)

@@ -31,6 +31,7 @@ class Deps:
     clock: Clock
     version: str
     max_body_bytes: int = 16 << 20
+    is_closed: bool = False  # metrics and the description of the API want a key, too
     domain: str | None = None  # what clients append to `{port}-{id}.`, with a port if it is not 443
     metrics: Callable[[], Awaitable[bytes]]  # Prometheus text
     builder: Builder | None = None  # None: this server builds nothing

@@ -11,6 +11,7 @@ from dataclasses import replace
 from sandlot.engine.builds.build_log import BuildLog
 from sandlot.engine.builds.build_run import BASE, FINALIZE, BaseMissing, BuildFailed, BuildRun, in_step
 from sandlot.engine.builds.build_settings import BuildLimits
+from sandlot.engine.builds.build_slots import FairSlots
 from sandlot.engine.builds.build_states import BuildStates, failed
 from sandlot.engine.builds.template_catalog import TemplateCatalog
 from sandlot.engine.core.errors import NotFound
@@ -30,7 +31,7 @@ FAULT = "the build failed because of a fault of the server; its log has more"
 class BuildQueue:
     def __init__(self, *, states: BuildStates, catalog: TemplateCatalog, clock: Clock, limits: BuildLimits) -> None:
         self._states, self._catalog, self._clock, self._limits = states, catalog, clock, limits
-        self._slots = asyncio.Semaphore(limits.at_once)
+        self._slots = FairSlots(limits.at_once)
         self._logs: dict[str, BuildLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.use_layers: UseLayers | None = None
@@ -93,7 +94,7 @@ class BuildQueue:
             raise BuildFailed(BASE, str(missing)) from missing
 
     async def _in_slot(self, run: BuildRun) -> Content:
-        async with self._slots, asyncio.timeout(self._limits.build_s):
+        async with self._slots.of(run.build.team_id), asyncio.timeout(self._limits.build_s):
             return await run.execute()
 
     async def _finish(self, run: BuildRun, content: Content) -> None:

@@ -78,7 +78,10 @@ def stopping(old: Sandbox, reason: str) -> Sandbox:
 
 
 def ended(old: Sandbox, at: datetime) -> Sandbox:
-    return old if old.state is State.ENDED else replace(old, state=State.ENDED, ended_at=at)
+    if old.state is State.ENDED:
+        return old
+    # Secrets go with the sandbox; the rest of the row is kept for a while.
+    return replace(old, state=State.ENDED, ended_at=at, env_vars={}, envd_token=None, traffic_token=None)
 
 
 def require_running(sandbox: Sandbox, doing: str) -> None:

@@ -31,6 +31,8 @@ MB = 1 << 20
 START_TIMEOUT_S = 60
 FREEZE_TIMEOUT_S = 10
 LOG_HEAD = 4096
+# A machine's processes on the host keep what they were started with: nothing of the server's own settings and secrets.
+ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
 log = logging.getLogger(__name__)
 
 
@@ -280,7 +282,9 @@ def _instance_of(runtime: str, record: Record) -> Instance:
 
 async def run_program(*argv: str) -> None:
     """Run the runtime to its end, even when cancelled: half a machine is harder to remove than a whole one."""
-    await processes.to_the_end(processes.run(*argv, stdio=subprocess.DEVNULL, timeout_s=START_TIMEOUT_S))
+    await processes.to_the_end(
+        processes.run(*argv, stdio=subprocess.DEVNULL, timeout_s=START_TIMEOUT_S, env=ENVIRONMENT)
+    )
 
 
 def _log_head(record: Record) -> str:

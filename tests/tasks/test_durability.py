@@ -138,3 +138,33 @@ async def test_a_task_survives_a_kill_at_every_boundary_of_its_steps(tmp_path: P
                 await asyncio.sleep(0.1)
             assert (await http.delete(f"/tasks/{id}")).status_code == 204
             assert set(engine.running()) <= before
+
+
+async def test_an_agent_at_work_is_found_again_and_nothing_of_it_is_told_twice(tmp_path: Path, engine: Server) -> None:
+    with killable(tmp_path, engine) as platform:
+        (tmp_path / "kills").write_text("".join(f"{when} {step}\n" for step in STEPS for when in ("before", "after")))
+        async with platform.http() as http:
+            await platform.get(http, "/tasks")
+            await http.post("/repositories", json={"name": "app"})
+            script = "".join(f"say line {n}\nwait 0.3\n" for n in range(20)) + "run wc -l </home/user/starts >a.txt\n"
+            prompt = f"```script\nrun echo x >>/home/user/starts\n{script}usage 100 10 0.5\n```"
+            made = await http.post("/tasks", json={"repository": "app", "prompt": prompt, "agent": "scripted"})
+            id = made.json()["id"]
+            for seen in (3, 9, 15):
+                for _ in range(600):
+                    if len(await _said(platform, http, id)) >= seen:
+                        break
+                    await asyncio.sleep(0.05)
+                platform.kill()
+            task = await platform.rests(http, id)
+            assert task["state"] == "review", task["reason"]
+            assert platform.starts == 4 and await _said(platform, http, id) == [f"line {n}" for n in range(20)]
+            assert "+1\n" in (await http.get(f"/tasks/{id}/patch")).text  # it was started once
+            assert task["cost_usd"] == 0.5 and task["tokens"]["input"] == 100
+            await http.post(f"/tasks/{id}/done")
+            assert (await http.delete(f"/tasks/{id}")).status_code == 204
+
+
+async def _said(platform: Killable, http: httpx.AsyncClient, id: str) -> list[str]:
+    entries = (await platform.get(http, f"/tasks/{id}/timeline?limit=2000&kinds=message"))["entries"]
+    return [one["text"] for one in entries if one["text"].startswith("line ")]

@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "platform/sessions",
         "platform/tunnel",
     },
+    "platform/triggers": {"platform/core", "platform/events", "platform/forges", "platform/identity", "platform/tasks"},
     "platform/console": {
         "platform/core",
         "platform/identity",
@@ -69,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "platform/models",
         "platform/sessions",
         "platform/tasks",
+        "platform/triggers",
         "server",
     },
     "recipes": {"data_files"},

@@ -336,6 +336,13 @@ def request_reviewers(routes: Routes, asked: Asked) -> Answer:
     return Answer(201, routes.show.pull(found, pull, whole=False))
 
 
+@route("GET", R + r"/pulls/(?P<number>\d+)/reviews/(?P<review>\d+)/comments", "read")
+def list_comments_of_review(routes: Routes, asked: Asked) -> Answer:
+    found, pull = routes.repository(asked), routes.pull(asked)
+    of = [each for each in pull.review_comments if str(each.review) == asked.names["review"]]
+    return Answer(200, [routes.show.review_comment(found, pull, each) for each in of])
+
+
 # -- issues and their comments ------------------------------------------------------------------------------------------
 
 

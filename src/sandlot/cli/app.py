@@ -27,6 +27,7 @@ from sandlot.cli import (
     templates,
     usage,
     web,
+    webhooks,
 )
 from sandlot.cli.options import DataDir, Port, remember
 from sandlot.cli.output import Failure, error
@@ -81,6 +82,7 @@ app.add_typer(repositories.pulls, name="pr", rich_help_panel="Platform")
 app.command(rich_help_panel="Platform")(usage.usage)
 app.add_typer(usage.budgets, name="budget", rich_help_panel="Platform")
 app.add_typer(audit.app, name="audit", rich_help_panel="Platform")
+app.add_typer(webhooks.app, name="webhook", rich_help_panel="Platform")
 app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel="Development", context_settings=_PASSING_ON)(suite.test)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandlot.platform.config.configuration import GitHubConfig
+from sandlot.platform.config.github import GitHubConfig
 from sandlot.platform.core.forges import ForgeKind, GitRemote, Repository
 from sandlot.platform.core.ports import Clock
 from sandlot.platform.events.log import EventLog
@@ -72,6 +72,6 @@ async def build_forges(parts: ForgeParts) -> BuiltForges:
 
 
 def _app(config: GitHubConfig | None) -> GitHubApp | None:
-    if config is None:
+    if config is None or config.app_id is None or config.private_key is None:
         return None
     return GitHubApp(id=config.app_id, private_key=config.private_key, url=config.url)

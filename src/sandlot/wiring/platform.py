@@ -61,6 +61,7 @@ from sandlot.wiring.clock import now
 from sandlot.wiring.forges import ForgeParts, build_forges
 from sandlot.wiring.models import ModelParts, build_models
 from sandlot.wiring.tasks import TaskParts, build_tasks
+from sandlot.wiring.triggers import TriggerParts, build_triggers
 
 Locate = Callable[[], Awaitable[Address]]
 
@@ -180,6 +181,9 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 hook=setup.step_hook,
             )
         )
+        inbox = build_triggers(
+            TriggerParts(configuration=config, database=setup.database, forges=forges, tasks=tasks, clock=clock)
+        )
         transport = await stack.enter_async_context(HttpWebhookTransport())
         outbox = SqlDeliveries(setup.database)
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
@@ -198,6 +202,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             reconciler,
             providers,
             deliverer,
+            inbox,
             *tasks.loops,
         )
         closing: tuple[Closing, ...] = (
@@ -210,6 +215,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             retention,
             deliverer,
             models.gateway,
+            inbox,
         )
         report = UsageSummary(SqlUsage(setup.database), SqlTasks(setup.database))
         shown = ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default)
@@ -242,6 +248,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             repositories=forges.repositories,
             local=forges.local,
             git=forges.git,
+            inbox=inbox,
             tasks=tasks.service,
             timeline=tasks.timeline,
             artifacts=tasks.artifacts,

@@ -31,6 +31,7 @@ from sandlot.platform.api import (
     sandboxes,
     tasks,
     terminals,
+    webhooks,
 )
 from sandlot.platform.api.credentials import secret_of
 from sandlot.platform.api.deps import CALLER, Deps
@@ -52,7 +53,14 @@ from sandlot.server.failures import failure
 Loops = Callable[[], Coroutine[Any, Any, None]]
 PREFIX = "/platform"
 OPEN = frozenset(
-    {f"{PREFIX}/docs", f"{PREFIX}/openapi.json", f"{PREFIX}/health", console.LOGIN, f"{console.LOGIN}/confirm"}
+    {
+        f"{PREFIX}/docs",
+        f"{PREFIX}/openapi.json",
+        f"{PREFIX}/health",
+        console.LOGIN,
+        f"{console.LOGIN}/confirm",
+        webhooks.GITHUB,  # signed instead
+    }
 )  # these need no key
 MAX_UPLOAD = 4 << 30
 MAX_FILE = 40 << 20  # a file's content, in JSON or as it is
@@ -77,6 +85,7 @@ ROUTERS = (
     audit.router,
     console_operation.router,
     console_usage.router,
+    webhooks.router,
 )
 
 

@@ -28,6 +28,7 @@ from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.tasks.artifacts import Artifacts
 from sandlot.platform.tasks.service import Tasks
 from sandlot.platform.tasks.timeline import Timeline
+from sandlot.platform.triggers.inbox import GitHubInbox
 from sandlot.program import SANDLOT
 
 CALLER = "sandlot.caller"  # where in the scope the entry point leaves who is asking
@@ -46,6 +47,7 @@ class Deps:
     repositories: Repositories
     local: LocalForge
     git: GitService
+    inbox: GitHubInbox
     tasks: Tasks
     timeline: Timeline
     artifacts: Artifacts

@@ -9,10 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from sandlot.platform.config.github import GitHubConfig, GitHubTable, TriggerTable, github_config, trigger_rules
 from sandlot.platform.config.models import (
     ADDRESSES,
     WELL_KNOWN,
@@ -26,6 +25,7 @@ from sandlot.platform.core.events import check_pattern
 from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
 from sandlot.platform.core.models import ModelEndpoint, ModelPrice
 from sandlot.platform.core.tasks import TaskPolicy
+from sandlot.platform.core.triggers import DEFAULT_RULES, TriggerRule
 
 NAME = "sandlot.toml"
 DAY_S = 86400
@@ -146,15 +146,6 @@ class ConsoleTable(_Table):
     hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")], ...] = ()
 
 
-class GitHubTable(_Table):
-    """A GitHub App of this server, at github.com or at an Enterprise Server."""
-
-    url: Annotated[str, Field(pattern=r"^https?://[^/?#@]+$")] = "https://github.com"
-    app_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
-    private_key_env: str | None = None
-    private_key_file: Path | None = None
-
-
 class _File(_Table):
     default: str | None = None
     providers: Mapping[Name, ProviderTable] = {}
@@ -170,16 +161,7 @@ class _File(_Table):
     models: Mapping[Name, ModelsTable] = {}
     prices: Mapping[str, PriceTable] = {}
     budgets: BudgetsTable = BudgetsTable()
-
-
-class GitHubConfig(BaseModel):
-    """The GitHub App with its key looked up."""
-
-    model_config = ConfigDict(frozen=True)
-
-    url: str
-    app_id: str
-    private_key: Annotated[str, Field(repr=False)]
+    triggers: tuple[TriggerTable, ...] | None = None
 
 
 class ProviderConfig(BaseModel):
@@ -207,6 +189,7 @@ class Configuration(BaseModel):
     secrets: Annotated[Mapping[str, str], Field(repr=False)]
     webhooks: Sequence[Webhook]
     github: GitHubConfig | None = None
+    triggers: Sequence[TriggerRule] = DEFAULT_RULES
     console_hosts: Sequence[str] = ()  # further names at which the console is served
     models: Annotated[Sequence[ModelEndpoint], Field(repr=False)] = ()
     prices: Mapping[str, ModelPrice] = {}
@@ -243,7 +226,8 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
         task_agent=file.tasks.agent,
         secrets=look_up.values("secrets", file.secrets),
         webhooks=[_webhook(table, look_up) for table in file.webhooks],
-        github=_github(place, file.github, look_up),
+        github=github_config(place, file.github, look_up.secret),
+        triggers=trigger_rules(place, file.triggers),
         console_hosts=file.console.hosts,
         models=_models(place, file.models, look_up),
         prices={name: table.price() for name, table in file.prices.items()},
@@ -262,7 +246,13 @@ def variables(path: Path) -> set[str]:
         elif isinstance(value, list):
             for inner in value:
                 walk(inner)
-        elif isinstance(value, str) and key in ("env", "key_env", "secret_env", "private_key_env"):
+        elif isinstance(value, str) and key in (
+            "env",
+            "key_env",
+            "secret_env",
+            "private_key_env",
+            "webhook_secret_env",
+        ):
             found.add(value)
 
     raw = _read(path)
@@ -423,19 +413,6 @@ def _webhook(table: WebhookTable, look_up: _Lookup) -> Webhook:
     )
 
 
-def _github(place: str, table: GitHubTable | None, look_up: _Lookup) -> GitHubConfig | None:
-    if table is None:
-        return None
-    key = look_up.secret("github", table.private_key_env, table.private_key_file)
-    if key is None:
-        raise ConfigurationError(f"{place}: github: the key is missing; use private_key_env or private_key_file")
-    try:
-        load_pem_private_key(key.encode(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ConfigurationError(f"{place}: github: the private key is not the PEM file that GitHub gave") from None
-    return GitHubConfig(url=table.url.rstrip("/"), app_id=table.app_id, private_key=key)
-
-
 _KNOWN = {
     "providers": sorted({*LocalTable.model_fields, *CloudTable.model_fields, *UrlTable.model_fields}),
     "agents": sorted(AgentTable.model_fields),
@@ -448,6 +425,7 @@ _KNOWN = {
     "models": sorted(ModelsTable.model_fields),
     "prices": sorted(PriceTable.model_fields),
     "budgets": sorted(BudgetsTable.model_fields),
+    "triggers": sorted(TriggerTable.model_fields),
 }
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -33,13 +32,11 @@ from sandlot.platform.core.forges import (
 )
 from sandlot.platform.forges import github_records as records
 from sandlot.platform.forges.github_accounts import GitHubAccounts, origin_of, place_of
-from sandlot.platform.forges.github_api import GitHubApi
+from sandlot.platform.forges.github_requests import RepositoryRequests, asked
 from sandlot.platform.forges.remote import basic
 
 MAX_BODY = 65_000  # GitHub takes 65,536 characters
 MAX_TITLE = 250
-MOST_COMMENTS = 500
-REPOSITORY = "/repos{/owner,repo}"
 _MARKER = re.compile(r"[A-Za-z0-9_./-]{1,100}")
 _READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
 _DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"
@@ -63,7 +60,7 @@ class GitHubForge:
         return app is not None and origin_of(app.url) == origin_of(url)
 
     async def describe(self, repository: Repository) -> RepositoryFacts:
-        async with self._asked(repository, f"look at repository {repository.name!r} at GitHub") as asking:
+        async with asked(self.accounts, repository, f"look at repository {repository.name!r} at GitHub") as asking:
             found = await asking.get("")
             branch = str(found["default_branch"])
             try:
@@ -86,19 +83,19 @@ class GitHubForge:
     # -- pull requests ----------------------------------------------------------------------------------------------
 
     async def open_pull_request(self, repository: Repository, spec: PullRequestSpec) -> PullRequest:
-        async with self._asked(repository, f"open a pull request for {spec.head}") as asking:
+        async with asked(self.accounts, repository, f"open a pull request for {spec.head}") as asking:
             found = await self._open(asking, spec)
             if found is None:
                 found = await self._create(asking, spec)
             await self._decorate(asking, int(found["number"]), found, spec)
         return await self.pull_request(repository, int(found["number"]))
 
-    async def _open(self, asking: _Asking, spec: PullRequestSpec) -> Mapping[str, Any] | None:
+    async def _open(self, asking: RepositoryRequests, spec: PullRequestSpec) -> Mapping[str, Any] | None:
         head = f"{asking.owner}:{spec.head}"  # without the owner GitHub ignores the filter
         listed = await asking.get("/pulls{?head,base,state}", head=head, base=spec.base, state="open")
         return next((each for each in listed if each["head"]["ref"] == spec.head), None)
 
-    async def _create(self, asking: _Asking, spec: PullRequestSpec) -> Mapping[str, Any]:
+    async def _create(self, asking: RepositoryRequests, spec: PullRequestSpec) -> Mapping[str, Any]:
         body = {
             "title": spec.title[:MAX_TITLE],
             "head": spec.head,
@@ -118,7 +115,7 @@ class GitHubForge:
             return found
 
     async def _created_anyway(
-        self, asking: _Asking, spec: PullRequestSpec, body: Mapping[str, Any], error: Any
+        self, asking: RepositoryRequests, spec: PullRequestSpec, body: Mapping[str, Any], error: Any
     ) -> Mapping[str, Any]:
         """What a 422 means is in its words only."""
         words, fields = _words_of(error), _fields_of(error)
@@ -136,21 +133,23 @@ class GitHubForge:
             raise InvalidRequest(f"there is no branch {names} at GitHub") from error
         raise error
 
-    async def _decorate(self, asking: _Asking, number: int, found: Mapping[str, Any], spec: PullRequestSpec) -> None:
+    async def _decorate(
+        self, asking: RepositoryRequests, number: int, found: Mapping[str, Any], spec: PullRequestSpec
+    ) -> None:
         """Labels and reviewers: niceties, for which a pull request is not given up."""
         wanted = [label for label in spec.labels[:50] if label not in records.labels(found.get("labels"))]
         if wanted:
             await _tried(asking.post("/issues{/number}/labels", {"labels": wanted}, number=number))
-        asked = {records.login(user).lower() for user in found.get("requested_reviewers") or ()}
+        waiting = {records.login(user).lower() for user in found.get("requested_reviewers") or ()}
         own = records.login(found.get("user")).lower()
-        people = [name for name in spec.reviewers[:15] if name.lower() not in {*asked, own} and "/" not in name]
+        people = [name for name in spec.reviewers[:15] if name.lower() not in {*waiting, own} and "/" not in name]
         teams = [name.split("/", 1)[1] for name in spec.reviewers[:15] if "/" in name]
         for body in ({"reviewers": people}, {"team_reviewers": teams}):
             if any(body.values()):
                 await _tried(asking.post("/pulls{/number}/requested_reviewers", body, number=number))
 
     async def pull_request(self, repository: Repository, number: int) -> PullRequest:
-        async with self._asked(repository, f"look at pull request {number}") as asking:
+        async with asked(self.accounts, repository, f"look at pull request {number}") as asking:
             found = records.pull_request(await asking.get("/pulls{/number}", number=number))
             said = await asking.all("/issues{/number}/comments", number=number)
             on_lines = await asking.all("/pulls{/number}/comments", number=number)
@@ -162,7 +161,7 @@ class GitHubForge:
         self, repository: Repository, state: PullRequestState | None = None, *, head: str | None = None
     ) -> Sequence[PullRequest]:
         states = {None: "all", PullRequestState.OPEN: "open"}
-        async with self._asked(repository, "list pull requests") as asking:
+        async with asked(self.accounts, repository, "list pull requests") as asking:
             values = {"state": states.get(state, "closed"), "sort": "created", "direction": "desc", "per_page": "100"}
             if head is not None:
                 values["head"] = f"{asking.owner}:{head}"
@@ -171,7 +170,7 @@ class GitHubForge:
         return [each for each in found if state is None or each.state is state]
 
     async def update(self, repository: Repository, number: int, change: PullRequestChange) -> PullRequest:
-        async with self._asked(repository, f"change pull request {number}") as asking:
+        async with asked(self.accounts, repository, f"change pull request {number}") as asking:
             old = await asking.get("/pulls{/number}", number=number)
             before = records.pull_request(old)
             moves = change.state is not None and change.state is not before.state
@@ -206,7 +205,7 @@ class GitHubForge:
         if marker is not None and not _MARKER.fullmatch(marker):
             raise InvalidRequest("a marker has letters, digits, and _ . / -")
         body = records.marked(_cut(body), marker)
-        async with self._asked(repository, f"comment on pull request {number}") as asking:
+        async with asked(self.accounts, repository, f"comment on pull request {number}") as asking:
             known = await self._marked(repository, asking, number, marker) if marker is not None else None
             if known is not None:
                 made = await asking.patch("/issues/comments{/id}", {"body": body}, id=known)
@@ -216,7 +215,7 @@ class GitHubForge:
                 made = await asking.post("/issues{/number}/comments", {"body": body}, number=number)
             return records.issue_comment(made)
 
-    async def _marked(self, repository: Repository, asking: _Asking, number: int, marker: str) -> int | None:
+    async def _marked(self, repository: Repository, asking: RepositoryRequests, number: int, marker: str) -> int | None:
         """Our own comment with this marker: anybody may write one that looks like it."""
         own = (await self.accounts.login(repository)).lower()
         for each in map(records.issue_comment, await asking.all("/issues{/number}/comments", number=number)):
@@ -224,7 +223,9 @@ class GitHubForge:
                 return each.id
         return None
 
-    async def _on_line(self, asking: _Asking, number: int, body: str, path: str, line: int) -> dict[str, Any]:
+    async def _on_line(
+        self, asking: RepositoryRequests, number: int, body: str, path: str, line: int
+    ) -> dict[str, Any]:
         pull = await asking.get("/pulls{/number}", number=number)
         place = {"path": path, "line": line, "side": "RIGHT", "commit_id": pull["head"]["sha"]}
         try:
@@ -235,7 +236,7 @@ class GitHubForge:
             )
 
     async def merge(self, repository: Repository, number: int, *, sha: str | None = None) -> PullRequest:
-        async with self._asked(repository, f"merge pull request {number}") as asking:
+        async with asked(self.accounts, repository, f"merge pull request {number}") as asking:
             before = records.pull_request(await asking.get("/pulls{/number}", number=number))
             if before.state is PullRequestState.CLOSED:
                 raise Conflict(f"pull request {number} is closed")
@@ -247,7 +248,7 @@ class GitHubForge:
                 await self._merge(asking, before)
         return await self.pull_request(repository, number)
 
-    async def _merge(self, asking: _Asking, pull: PullRequest) -> None:
+    async def _merge(self, asking: RepositoryRequests, pull: PullRequest) -> None:
         settings = await asking.get("")
         ways = [way for way in ("merge", "squash", "rebase") if settings.get(_ALLOWS[way], True)]
         body = {"sha": pull.head_sha, "merge_method": (ways or ["merge"])[0]}
@@ -259,13 +260,13 @@ class GitHubForge:
             raise
 
     async def issue(self, repository: Repository, number: int) -> Issue:
-        async with self._asked(repository, f"read issue {number}") as asking:
+        async with asked(self.accounts, repository, f"read issue {number}") as asking:
             found = await asking.get("/issues{/number}", number=number)
             if "pull_request" in found:
                 raise InvalidRequest(f"{number} is a pull request, not an issue")
             return records.issue(found)
 
-    async def _checks(self, asking: _Asking, sha: str) -> tuple[PullRequestCheck, ...]:
+    async def _checks(self, asking: RepositoryRequests, sha: str) -> tuple[PullRequestCheck, ...]:
         """What reports on a commit: check runs, and statuses of older programs. A token may see neither."""
         found: list[PullRequestCheck] = []
         try:
@@ -278,59 +279,8 @@ class GitHubForge:
                 raise
         return tuple(found[:200])
 
-    @asynccontextmanager
-    async def _asked(self, repository: Repository, doing: str) -> AsyncIterator[_Asking]:
-        """One operation: its account, and its errors in our words."""
-        place, api = place_of(repository.url), await self.accounts.api(repository)
-        with api.asked(doing):
-            try:
-                yield _Asking(api, place.owner, place.name)
-            except gidgethub.HTTPException as error:
-                if int(error.status_code) == 401:
-                    self.accounts.forget(repository)
-                raise
-
 
 _ALLOWS = {"merge": "allow_merge_commit", "squash": "allow_squash_merge", "rebase": "allow_rebase_merge"}
-
-
-class _Asking:
-    """Requests about one repository."""
-
-    def __init__(self, api: GitHubApi, owner: str, name: str) -> None:
-        self.owner, self._api = owner, api
-        self._values = {"owner": owner, "repo": name}
-
-    async def get(self, path: str, **values: Any) -> Any:
-        return await self._api.getitem(REPOSITORY + path, self._filled(values))
-
-    async def all(self, path: str, **values: Any) -> list[Any]:
-        """All pages, up to a limit."""
-        found = []
-        url = REPOSITORY + path + "{?per_page}"
-        async for each in self._api.getiter(url, self._filled({**values, "per_page": "100"})):
-            found.append(each)
-            if len(found) >= MOST_COMMENTS:
-                break
-        return found
-
-    async def post(self, path: str, body: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-        found: dict[str, Any] = await self._api.post(REPOSITORY + path, self._filled(values), data=body)
-        return found
-
-    async def patch(self, path: str, body: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-        found: dict[str, Any] = await self._api.patch(REPOSITORY + path, self._filled(values), data=body)
-        return found
-
-    async def put(self, path: str, body: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-        found: dict[str, Any] = await self._api.put(REPOSITORY + path, self._filled(values), data=body)
-        return found
-
-    async def graphql(self, query: str, **values: Any) -> Any:
-        return await self._api.graphql(query, endpoint=self._api.graphql_url, **values)
-
-    def _filled(self, values: Mapping[str, Any]) -> dict[str, str]:
-        return {**self._values, **{name: str(value) for name, value in values.items()}}
 
 
 async def _tried(asking: Any) -> None:

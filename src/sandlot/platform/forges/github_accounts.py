@@ -77,7 +77,10 @@ def api_url(origin: str) -> str:
 
 def place_of(url: str | None) -> GitHubPlace:
     """Raises `InvalidRequest` if it is no address of a repository at GitHub."""
-    parts = urlsplit(url or "")
+    try:
+        parts = urlsplit(url or "")
+    except ValueError:
+        raise InvalidRequest("the address of the repository cannot be read") from None
     steps = parts.path.strip("/").split("/")
     if len(steps) != 2 or not parts.netloc:
         raise InvalidRequest("a repository at GitHub has an address like https://github.com/owner/name")

@@ -24,6 +24,7 @@ from sandlot.platform.git.commands import cleaned
 REQUESTER = "sandlot"
 API_VERSION = "2022-11-28"
 MAX_ANSWER = 8 << 20
+MAX_LOG = 256 << 20
 MAX_REMEMBERED = 256 << 10  # larger answers are asked for again
 REMEMBERED = 128
 REQUEST_S = 30.0
@@ -69,6 +70,14 @@ class RememberedAnswers(MutableMapping[str, Remembered]):
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+class _Elsewhere(ForgeRefused):
+    """A redirect to another host. Whoever expects one goes on there, without the token."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"GitHub points to {urlsplit(url).netloc[:200]}, which gets no token")
+        self.url = url
 
 
 class GitHubApi(gidgethub_abc.GitHubAPI):
@@ -126,13 +135,36 @@ class GitHubApi(gidgethub_abc.GitHubAPI):
                 if place is None or not is_kept:
                     return answer.status, _headers(answer.headers, len(content)), content
                 url = urljoin(url, place)
+                if answer.status == 302 and not self._is_own(url):
+                    raise _Elsewhere(url)
         raise ForgeRefused("GitHub redirects in a circle")
+
+    async def text_behind(self, url: str, values: Mapping[str, str], most: int) -> str:
+        """The last `most` bytes of what an address leads to: another host gets the request without the token."""
+        try:
+            found = await self.getitem(url, dict(values))
+            return str(found or "")[-most:]
+        except _Elsewhere as elsewhere:
+            place = elsewhere.url
+        timeout = aiohttp.ClientTimeout(total=self._timing.request_s)
+        options: dict[str, Any] = {"allow_redirects": False, "timeout": timeout, "proxy": proxy_for(place)}
+        try:
+            async with self._session.get(place, headers={"user-agent": REQUESTER}, **options) as answer:
+                if answer.status != 200:
+                    raise NotFound(f"the log is not to be had any more ({answer.status})")
+                return (await _end_of(answer, most)).decode(errors="replace")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the log could not be read ({type(error).__name__})") from error
 
     def _check(self, url: str) -> None:
         """The token goes to its own server only, whatever a link or a redirect of an answer says."""
+        if not self._is_own(url):
+            own, found = urlsplit(self.base_url).netloc, urlsplit(url).netloc
+            raise ForgeRefused(f"GitHub at {own} points to {found[:200]}, which gets no token")
+
+    def _is_own(self, url: str) -> bool:
         found, own = urlsplit(url), urlsplit(self.base_url)
-        if (found.scheme, found.netloc) != (own.scheme, own.netloc):
-            raise ForgeRefused(f"GitHub at {own.netloc} points to {found.netloc[:200]}, which gets no token")
+        return (found.scheme, found.netloc) == (own.scheme, own.netloc)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -206,7 +238,8 @@ def translated(doing: str, waits_s: Callable[[], float] = lambda: 0.0) -> Iterat
             raise
         if isinstance(error, Unavailable):
             raise Unavailable(f"could not {doing}: {error}", error.retry_after_s) from error
-        raise type(error)(f"could not {doing}: {error}") from error
+        kind = ForgeRefused if isinstance(error, _Elsewhere) else type(error)
+        raise kind(f"could not {doing}: {error}") from error
     except gidgethub.HTTPException as error:
         raise _error(doing, error, waits_s()) from error
     except gidgethub.GraphQLException as error:
@@ -259,6 +292,18 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
         found += piece
         if len(found) > MAX_ANSWER:
             raise ForgeRefused("GitHub's answer is too large")
+    return bytes(found)
+
+
+async def _end_of(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """Its last bytes, of however many."""
+    found, seen = bytearray(), 0
+    async for piece in answer.content.iter_chunked(64 << 10):
+        seen += len(piece)
+        if seen > MAX_LOG:
+            break
+        found += piece
+        del found[:-most]
     return bytes(found)
 
 

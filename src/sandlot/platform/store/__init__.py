@@ -1,4 +1,4 @@
-"""The platform's store: sessions, commands, tasks, events, deliveries, keys, repositories, pull requests and calls of models, in SQLite or PostgreSQL."""
+"""The platform's store: sessions, commands, tasks, events, deliveries in and out, keys, repositories, pull requests and calls of models, in SQLite or PostgreSQL."""
 
 from sandlot.platform.store.audit import SqlAudit
 from sandlot.platform.store.commands import SqlCommands
@@ -6,6 +6,7 @@ from sandlot.platform.store.database import Database
 from sandlot.platform.store.deliveries import SqlDeliveries
 from sandlot.platform.store.events import SqlEvents
 from sandlot.platform.store.facts import SqlFacts
+from sandlot.platform.store.inbox import SqlGitHubInbox
 from sandlot.platform.store.keys import SqlKeys
 from sandlot.platform.store.logins import SqlLogins
 from sandlot.platform.store.models import SqlModelCalls
@@ -21,6 +22,7 @@ __all__ = [
     "SqlDeliveries",
     "SqlEvents",
     "SqlFacts",
+    "SqlGitHubInbox",
     "SqlKeys",
     "SqlLogins",
     "SqlModelCalls",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, false
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, false
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0014"  # the newest migration
+REVISION = "p0015"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -329,4 +329,26 @@ audit = Table(
     Column("data", Json, nullable=False),
     Column("previous", String, nullable=False),
     Column("digest", String, nullable=False),
+)
+
+github_deliveries = Table(
+    "platform_github_deliveries",
+    metadata,
+    Column("seq", Number, primary_key=True, autoincrement=True),
+    Column("id", String, nullable=False),
+    Column("event", String, nullable=False),
+    Column("action", String, nullable=False),
+    Column("repository", String, nullable=False),
+    Column("sender", String, nullable=False),
+    Column("received_at", UtcTime, nullable=False),
+    Column("status", String, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", UtcTime),
+    Column("outcome", String, nullable=False),
+    Column("tasks", Json, nullable=False),
+    Column("replays", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("platform_github_deliveries_id", "id", unique=True),
+    Index("platform_github_deliveries_due", "status", "next_at"),
+    sqlite_autoincrement=True,
 )

@@ -1,0 +1,1 @@
+"""What happens elsewhere and makes work here: GitHub's webhooks, and the rules that turn them into tasks."""

@@ -65,7 +65,8 @@ class Hooks:
             made = Comment(self.emulator.number(), user, said, moment(), path, line, pull.last_head)
             made.review = number
             pull.review_comments.append(made)
-        review = {"id": number, "node_id": "PRR_1", "user": self.show.user(user), "body": text or None, "state": state}
+        review = {"id": number, "node_id": "PRR_1", "user": self.show.user(user), "body": text, "state": state}
+        pull.reviews.append({**review, "state": state.upper(), "submitted_at": moment()})
         return self.about("submitted", by, review=review, pull_request=self.show.pull(self.there, pull))
 
     def closed(self, pull: EmulatedPull, by: str = "ada") -> dict[str, Any]:

@@ -336,6 +336,11 @@ def request_reviewers(routes: Routes, asked: Asked) -> Answer:
     return Answer(201, routes.show.pull(found, pull, whole=False))
 
 
+@route("GET", R + r"/pulls/(?P<number>\d+)/reviews", "read")
+def list_reviews(routes: Routes, asked: Asked) -> Answer:
+    return Answer(200, routes.pull(asked).reviews)
+
+
 @route("GET", R + r"/pulls/(?P<number>\d+)/reviews/(?P<review>\d+)/comments", "read")
 def list_comments_of_review(routes: Routes, asked: Asked) -> Answer:
     found, pull = routes.repository(asked), routes.pull(asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +17,7 @@ from tests.github.state import EmulatedPull, moment
 from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import Served, load_text, scripted, until
 
-from sandlot.platform.core.tasks import PullRequestLink, Task, TaskStatus
+from sandlot.platform.core.tasks import EntryKind, PullRequestLink, Task, TaskStatus
 from sandlot.platform.triggers import inbox
 from sandlot.platform.triggers.github import ADMIN
 from sandlot.platform.triggers.payloads import said_to
@@ -29,9 +30,11 @@ webhook_secret_env = "HOOK"
 [[triggers]]
 name = "labelled"
 when = "issue-labelled"
+start = false
 [[triggers]]
 name = "mention"
 when = "mention"
+start = false
 bots = ["helper[bot]"]
 """
 
@@ -85,11 +88,22 @@ class HookWorld(Hooks):
         )
         pull.last_head = sha
         self.there.issues[number] = pull
-        state = self.served.deps.tasks._state
         link = PullRequestLink(number=number, url=f"{self.emulator.url}/ada/app/pull/{number}")
-        await state.move_when(task.id, TaskStatus.WORKING, lambda _: True)
-        await state.move_when(task.id, TaskStatus.REVIEW, lambda _: True, pull_request=link)
-        return await state.get(task.id), pull
+        await self.put(task.id, status=TaskStatus.REVIEW, pull_request=link)
+        return await self.find(task.id), pull
+
+    async def put(self, id: str, **changes: Any) -> None:
+        """Bring a task's record to where a run would have."""
+        store, task = self.served.deps.tasks._state.store, await self.find(id)
+        await store.swap(task, replace(task, **changes))
+
+    async def find(self, id: str) -> Task:
+        return await self.served.deps.tasks.find(ADMIN, id)
+
+    async def prompts(self, id: str) -> list[str]:
+        """What its agent was told after the first prompt."""
+        entries = await self.served.deps.timeline.page(id, 0, 100, {EntryKind.PROMPT})
+        return [each.text for each in entries][1:]
 
     async def task(self) -> Task:
         issue = self.emulator.issue(self.there, "An issue", "Text", "ada")
@@ -128,19 +142,10 @@ async def test_only_what_github_signed_is_taken(world: HookWorld) -> None:
     assert await world.deliveries() == []
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"[" * 100_000, b'{"a":NaN}x', b"payload=x"]
-)
-async def test_a_signed_body_that_is_no_record_is_refused(world: HookWorld, body: bytes) -> None:
-    assert (await world.post("issues", body)).status_code == 400
-
-
-async def test_a_large_body_is_refused_before_it_is_read(world: HookWorld) -> None:
-    refused = await world.post("issues", b"x" * 25_000_001)
-    assert refused.status_code == 413
-
-
-async def test_requests_without_githubs_headers_are_refused(world: HookWorld) -> None:
+async def test_what_github_would_not_send_is_refused(world: HookWorld) -> None:
+    for body in (b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"[" * 100_000, b'{"a":NaN}x', b"payload=x"):
+        assert (await world.post("issues", body)).status_code == 400, body[:20]
+    assert (await world.post("issues", b"x" * 25_000_001)).status_code == 413
     for headers in ({"x_github_delivery": "a b"}, {"x_github_delivery": "x" * 65}, {"x_github_event": "../x"}):
         assert (await world.send("issues", {}, **headers)).status_code == 400  # type: ignore[arg-type]
 
@@ -209,7 +214,6 @@ async def test_who_may_not_and_what_is_not_asked_makes_nothing(world: HookWorld)
     for by, label, words in (
         ("bob", "sandlot", "no write permission"),
         ("stranger", "sandlot", "no write permission"),
-        ("robot", "sandlot", "ourselves"),
         ("renovate[bot]", "sandlot", "is a bot"),
         ("ada", "bug", "no rule"),
     ):
@@ -279,10 +283,8 @@ async def test_trouble_at_github_delays_but_does_not_double(world: HookWorld, mo
 
 
 async def test_a_rule_pauses_after_three_failures_and_says_so(world: HookWorld) -> None:
-    state = world.served.deps.tasks._state
     for _ in range(3):
-        task = await world.task()
-        await state.move_when(task.id, TaskStatus.FAILED, lambda _: True, reason="it broke")
+        await world.put((await world.task()).id, status=TaskStatus.FAILED, reason="it broke")
     issue = world.emulator.issue(world.there, "t", "b", "ada")
     made = await world.told("issues", world.labelled(issue))
     assert made["status"] == "failed" and "'labelled' pauses" in made["outcome"]
@@ -291,37 +293,29 @@ async def test_a_rule_pauses_after_three_failures_and_says_so(world: HookWorld) 
 # -- pull requests of tasks ---------------------------------------------------------------------------------------------
 
 
-async def test_comments_and_reviews_become_one_message_each(world: HookWorld) -> None:
-    task, pull = await world.task_with_pull()
-    id = str(uuid.uuid4())
-    for _ in range(2):
-        await world.told("issue_comment", world.commented(pull, "Use a list."), id)
-    told = await world.served.deps.tasks.find(ADMIN, task.id)
-    assert told.status is TaskStatus.QUEUED
-    assert len(told.pending) == 1 and "ada commented" in told.pending[0] and "Use a list." in told.pending[0]
-    lines = (("file.txt", 3, "Not this."), ("file.txt", 1, "A name?"))
-    await world.told("pull_request_review", world.reviewed(pull, "Almost.", *lines, state="changes_requested"))
-    told = await world.served.deps.tasks.find(ADMIN, task.id)
-    assert len(told.pending) == 2
-    text = told.pending[1]
-    assert text.index("Almost.") < text.index("line 1:\nA name?") < text.index("line 3:\nNot this.")
-    assert "changes requested" in text
-
-
-async def test_reviews_of_strangers_and_those_that_say_nothing_are_left_alone(world: HookWorld) -> None:
+async def test_what_people_with_write_access_say_becomes_one_message(world: HookWorld) -> None:
     task, pull = await world.task_with_pull()
     for payload in (
-        world.reviewed(pull, "Rewrite it all.", by="bob"),
-        world.reviewed(pull, "", state="approved"),
-        world.reviewed(pull, "Good!", state="approved"),
-        world.reviewed(pull, "I did this", by="robot"),
+        world.commented(pull, "Rewrite it all.", by="bob"),
+        world.commented(pull, "Ours\n<!-- sandlot:x -->"),
     ):
-        assert (await world.told("pull_request_review", payload))["status"] == "ignored"
-    assert (await world.served.deps.tasks.find(ADMIN, task.id)).pending == ()
+        await world.told("issue_comment", payload)
+    lines = (("file.txt", 3, "Not this."), ("file.txt", 1, "A name?"))
+    await world.told("pull_request_review", world.reviewed(pull, "Almost.", *lines, state="changes_requested"))
+    await world.told("issue_comment", world.commented(pull, "Use a list.", by="robot"))
+
+    async def heard() -> bool:
+        return bool(await world.prompts(task.id))
+
+    await until(heard, what="the message")
+    [text] = await world.prompts(task.id)
+    for words in ("Almost.", "file.txt:1:\nA name?", "file.txt:3:\nNot this.", "Use a list."):
+        assert words in text
+    assert "Rewrite" not in text and "Ours" not in text
 
 
 async def test_a_pull_request_that_only_looks_like_a_tasks_is_left_alone(world: HookWorld) -> None:
-    task, pull = await world.task_with_pull()
+    _, pull = await world.task_with_pull()
     world.there.forks["eve"] = world.there.path
     pull.fork = "eve"
     for event, payload in (
@@ -330,8 +324,6 @@ async def test_a_pull_request_that_only_looks_like_a_tasks_is_left_alone(world: 
         ("pull_request", world.closed(pull)),
     ):
         assert (await world.told(event, payload))["status"] == "ignored"
-    after = await world.served.deps.tasks.find(ADMIN, task.id)
-    assert (after.pending, after.status) == ((), TaskStatus.REVIEW)
 
 
 async def test_merged_is_done_and_closed_is_cancelled(world: HookWorld) -> None:

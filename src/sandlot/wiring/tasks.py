@@ -77,6 +77,7 @@ class BuiltTasks:
     service: Tasks
     timeline: Timeline
     artifacts: Artifacts
+    keeper: TaskKeeper
     loops: Sequence[TaskLoop]
     closing: Sequence[TaskClosing]
 
@@ -151,7 +152,12 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
     keeper = TaskKeeper(state=state, tasks=service, boxes=boxes, find=find, forge=parts.repositories.forge)
     boxes.make_room = keeper.make_room
     return BuiltTasks(
-        service=service, timeline=timeline, artifacts=artifacts, loops=(queue, keeper), closing=(queue, timeline)
+        service=service,
+        timeline=timeline,
+        artifacts=artifacts,
+        keeper=keeper,
+        loops=(queue, keeper),
+        closing=(queue, timeline),
     )
 
 

@@ -8,9 +8,9 @@ from sandlot.platform.config.configuration import Configuration
 from sandlot.platform.core.ports import Clock
 from sandlot.platform.forges.github_reports import GitHubReports
 from sandlot.platform.store import Database, SqlGitHubInbox
+from sandlot.platform.triggers.budgets import RuleBudget
 from sandlot.platform.triggers.github import GitHubTriggers
 from sandlot.platform.triggers.inbox import GitHubInbox
-from sandlot.platform.triggers.turns import TaskMessages
 from sandlot.wiring.forges import BuiltForges
 from sandlot.wiring.tasks import BuiltTasks
 
@@ -31,7 +31,8 @@ def build_triggers(parts: TriggerParts) -> GitHubInbox:
     triggers = GitHubTriggers(
         repositories=parts.forges.repositories,
         tasks=parts.tasks.service,
-        messages=TaskMessages(tasks=parts.tasks.service, timeline=parts.tasks.timeline, clock=parts.clock),
+        look=parts.tasks.keeper.look,
+        budget=RuleBudget(tasks=parts.tasks.service, clock=parts.clock),
         forge=parts.forges.github,
         reports=GitHubReports(parts.forges.github.accounts),
         rules=config.triggers,

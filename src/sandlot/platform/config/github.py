@@ -52,6 +52,7 @@ class TriggerTable(_Table):
     seconds: Annotated[int, Field(ge=10, le=7 * DAY_S)] | None = None
     cost_usd: Annotated[float, Field(gt=0)] | None = None
     per_day: Annotated[int, Field(ge=1, le=10_000)] = 20
+    start: bool = True
 
 
 class GitHubConfig(BaseModel):

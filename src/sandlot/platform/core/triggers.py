@@ -72,6 +72,7 @@ class TriggerRule:
     seconds: int | None = None
     cost_usd: float | None = None
     per_day: int = 20
+    start: bool = True  # else somebody starts it on the board
 
 
 DEFAULT_RULES = (

@@ -32,6 +32,7 @@ from sandlot.platform.core.forges import (
 )
 from sandlot.platform.forges import github_records as records
 from sandlot.platform.forges.github_accounts import GitHubAccounts, origin_of, place_of
+from sandlot.platform.forges.github_reports import GitHubReports
 from sandlot.platform.forges.github_requests import RepositoryRequests, asked
 from sandlot.platform.forges.remote import basic
 
@@ -58,6 +59,11 @@ class GitHubForge:
     def speaks_for(self, url: str) -> bool:
         app = self.accounts.app
         return app is not None and origin_of(app.url) == origin_of(url)
+
+    async def may_command(self, repository: Repository, login: str) -> bool:
+        if login.endswith("[bot]"):
+            return False
+        return await GitHubReports(self.accounts).may(repository, login)
 
     async def describe(self, repository: Repository) -> RepositoryFacts:
         async with asked(self.accounts, repository, f"look at repository {repository.name!r} at GitHub") as asking:
@@ -153,7 +159,9 @@ class GitHubForge:
             found = records.pull_request(await asking.get("/pulls{/number}", number=number))
             said = await asking.all("/issues{/number}/comments", number=number)
             on_lines = await asking.all("/pulls{/number}/comments", number=number)
-            comments = sorted(map(records.issue_comment, chain(said, on_lines)), key=lambda each: each.created_at)
+            reviews = [each for each in await asking.all("/pulls{/number}/reviews", number=number) if each.get("body")]
+            found_comments = [*map(records.issue_comment, chain(said, on_lines)), *map(records.review, reviews)]
+            comments = sorted(found_comments, key=lambda each: each.created_at)
             checks = await self._checks(asking, found.head_sha or "")
             return replace(found, comments=tuple(comments), checks=checks)
 

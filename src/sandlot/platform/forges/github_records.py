@@ -68,6 +68,16 @@ def issue_comment(payload: Payload) -> PullComment:
     )
 
 
+def review(payload: Payload) -> PullComment:
+    """What a review says as a whole."""
+    return PullComment(
+        id=int(payload["id"]),
+        author=login(payload.get("user")),
+        body=text(payload.get("body")),
+        created_at=_needed_time(payload["submitted_at"]),
+    )
+
+
 def check_run(payload: Payload) -> PullRequestCheck:
     url = payload.get("html_url") or payload.get("details_url")
     return PullRequestCheck(name=text(payload["name"], 200), status=conclusion(payload), url=url)

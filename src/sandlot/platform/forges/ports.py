@@ -85,6 +85,14 @@ class TellsAddresses(Protocol):
         """Whether the server has an account of its own there, for repositories without a token."""
 
 
+@runtime_checkable
+class KnowsPeople(Protocol):
+    """A forge where strangers may write, too."""
+
+    async def may_command(self, repository: Repository, login: str) -> bool:
+        """Whether what this account says may be told to an agent: it has write access, and is no bot."""
+
+
 class RepositoryStore(AggregateStore[Repository], Protocol):
     async def by_name(self, name: str) -> Repository | None: ...
 

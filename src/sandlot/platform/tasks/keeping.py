@@ -6,14 +6,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 
 from sandlot.platform.core.errors import Conflict, NotFound, PlatformError
 from sandlot.platform.core.events import Event, EventFilter
-from sandlot.platform.core.forges import ForgeKind, PullRequest, PullRequestState, Repository
+from sandlot.platform.core.forges import ForgeKind, PullComment, PullRequest, PullRequestState, Repository
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.core.task_ports import TaskQuery
 from sandlot.platform.core.tasks import TASK_RESTING, Task, TaskStatus
-from sandlot.platform.forges.ports import Forge
+from sandlot.platform.forges.ports import Forge, KnowsPeople
 from sandlot.platform.tasks.boxes import TaskBoxes
 from sandlot.platform.tasks.publishing import link_of
 from sandlot.platform.tasks.service import Tasks
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 5.0
 LOOK_S = 60.0  # between two looks at a pull request of which nothing was heard
 PULLS = EventFilter(subject_kind="pull")
+SETTLED = timedelta(seconds=3)  # how old comments elsewhere are when they are told: a review's come one by one
 WATCHED = frozenset({TaskStatus.REVIEW, TaskStatus.NEEDS_YOU})
 Find = Callable[[Task], Awaitable[Repository]]
 
@@ -55,6 +57,14 @@ class TaskKeeper:
         self._swept_at = asyncio.get_running_loop().time()
         for task in await self._state.store.query(TaskQuery(statuses=TASK_RESTING)):
             await self._guarded(self._after(task))
+
+    async def look(self, id: str) -> Task:
+        """Now: somebody says that there is news at its pull request."""
+        task = await self._state.get(id)
+        self._looked.pop(id, None)
+        if task.pull_request is not None and task.status in WATCHED:
+            await self._look(task, await self._find(task))
+        return await self._state.get(id)
 
     async def make_room(self, task: Task) -> bool:
         """Delete the sandbox that its user's tasks have kept longest; whether there was one."""
@@ -102,21 +112,33 @@ class TaskKeeper:
             await self._rests(task, TaskStatus.DONE, f"pull request {pull.number} was merged")
         elif pull.state is PullRequestState.CLOSED:
             await self._rests(task, TaskStatus.CANCELLED, f"pull request {pull.number} was closed without a merge")
-        elif repository.forge is ForgeKind.LOCAL:  # elsewhere anybody may comment
-            await self._pass_on(task, pull)
+        elif repository.forge is ForgeKind.LOCAL or isinstance(self._forge(repository), KnowsPeople):
+            await self._pass_on(task, repository, pull)
 
     async def _rests(self, task: Task, to: TaskStatus, reason: str) -> None:
         await self._state.move_when(task.id, to, lambda now: now.status is task.status, reason=reason)
 
-    async def _pass_on(self, task: Task, pull: PullRequest) -> None:
+    async def _pass_on(self, task: Task, repository: Repository, pull: PullRequest) -> None:
         """What people wrote on the pull request is told to the agent, once. Comments with a marker are ours."""
-        new = [one for one in pull.comments if one.id > task.seen_comment and one.marker is None]
+        is_far = repository.forge is not ForgeKind.LOCAL
+        new = [one for one in pull.comments if _place(one, is_far) > task.seen_comment and one.marker is None]
+        if is_far:
+            settled = [one for one in new if one.created_at <= self._state.clock() - SETTLED]
+            if len(settled) < len(new):
+                self._looked.pop(task.id, None)  # the others are told at the next look, which is soon
+                return
         if not new:
             return
-        seen = max(comment.id for comment in new)
+        seen = max(_place(comment, is_far) for comment in new)
+        forge = self._forge(repository)
+        if isinstance(forge, KnowsPeople):
+            may = {login: await forge.may_command(repository, login) for login in {one.author for one in new}}
+            new = [one for one in new if may[one.author]]
         task = await self._state.update(
             task.id, lambda now: {"seen_comment": seen} if seen > now.seen_comment else {}, quiet=True
         )
+        if not new:
+            return
         lines = ["People have commented on your pull request. Work on every comment."]
         for comment in new[:50]:
             where = f" on {comment.path}:{comment.line}" if comment.path else ""
@@ -130,3 +152,8 @@ class TaskKeeper:
         await self._state.change(task, keep_until=None, attempts=attempts)
         for attempt in task.attempts:
             await self._boxes.delete(task, attempt.number)
+
+
+def _place(comment: PullComment, is_far: bool) -> int:
+    """Where it is among the comments. Elsewhere, remarks on lines are numbered apart from others: there the time counts."""
+    return int(comment.created_at.timestamp() * 1000) if is_far else comment.id

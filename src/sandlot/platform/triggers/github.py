@@ -14,12 +14,13 @@ from sandlot.platform.core.tasks import Task, TaskLimits
 from sandlot.platform.core.triggers import GitHubDelivery, Handled, TriggerRule, TriggerWhen
 from sandlot.platform.forges.github import GitHubForge
 from sandlot.platform.forges.github_accounts import place_of
+from sandlot.platform.forges.github_records import MARKER
 from sandlot.platform.forges.github_reports import GitHubReports
 from sandlot.platform.forges.repositories import Repositories
 from sandlot.platform.tasks.service import TaskRequest, Tasks
 from sandlot.platform.triggers import payloads
+from sandlot.platform.triggers.budgets import RuleBudget
 from sandlot.platform.triggers.payloads import Payload, Sender
-from sandlot.platform.triggers.turns import TaskMessages
 
 ADMIN = Caller(user_id=None, scopes=frozenset({Scope.ADMIN, Scope.READ, Scope.WRITE}))
 NAME = "sandlot"
@@ -42,6 +43,7 @@ class Arrived:
 
 
 Act = Callable[[Arrived], Awaitable[Handled]]
+Look = Callable[[str], Awaitable[Task]]  # has a task look at its pull request now
 
 
 def ignored(why: str) -> Handled:
@@ -56,18 +58,20 @@ class GitHubTriggers:
         *,
         repositories: Repositories,
         tasks: Tasks,
-        messages: TaskMessages,
+        look: Look,
+        budget: RuleBudget,
         forge: GitHubForge,
         reports: GitHubReports,
         rules: Sequence[TriggerRule],
     ) -> None:
-        self._repositories, self._tasks, self._messages = repositories, tasks, messages
+        self._repositories, self._tasks, self._look, self._budget = repositories, tasks, look, budget
         self._forge, self._reports, self._rules = forge, reports, rules
         self._acts: Mapping[tuple[str, str], Act] = {
             ("issues", "labeled"): self._labelled,
             ("issue_comment", "created"): self._commented,
-            ("pull_request_review", "submitted"): self._reviewed,
-            ("pull_request", "closed"): self._closed,
+            ("pull_request_review", "submitted"): self._on_task,
+            ("pull_request_review_comment", "created"): self._on_task,
+            ("pull_request", "closed"): self._on_task,
         }
 
     async def handle(self, delivery: GitHubDelivery, payload: Mapping[str, Any]) -> Handled:
@@ -80,8 +84,8 @@ class GitHubTriggers:
         sender = payloads.sender(payload)
         if sender is None:
             return ignored("it has no sender")
-        if sender.login.lower() == (await self._reports.own_login(repository)).lower():
-            return ignored("we did this ourselves")
+        if repository.github_app and sender.login.lower() == (await self._reports.own_login(repository)).lower():
+            return ignored("we did this ourselves")  # a token is a person's, who may command us
         return await act(Arrived(delivery=delivery, payload=payload, repository=repository, sender=sender))
 
     async def _repository(self, payload: Payload) -> Repository | None:
@@ -111,9 +115,11 @@ class GitHubTriggers:
     async def _commented(self, arrived: Arrived) -> Handled:
         issue, comment = payloads.part(arrived.payload, "issue"), payloads.part(arrived.payload, "comment")
         body = payloads.text(comment, "body")
+        if MARKER.search(body):
+            return ignored("we did this ourselves")
         said = payloads.said_to(NAME, body)
         if "pull_request" in issue:
-            return await self._said_on_pull(arrived, payloads.number(issue), comment, said)
+            return await self._said_on_pull(arrived, payloads.number(issue), said)
         if said is None:
             return ignored("it does not mention us")
         rule = self._rule(TriggerWhen.MENTION, arrived)
@@ -141,17 +147,11 @@ class GitHubTriggers:
 
     # -- pull requests ----------------------------------------------------------------------------------------------
 
-    async def _said_on_pull(self, arrived: Arrived, number: int, comment: Payload, said: str | None) -> Handled:
+    async def _said_on_pull(self, arrived: Arrived, number: int, said: str | None) -> Handled:
         pull = await self._forge.pull_request(arrived.repository, number)
         task = await self._task_of_pull(arrived, pull.head, number) if not pull.is_fork else None
         if task is not None:
-            refusal = await self._refusal(arrived, None)
-            if refusal is not None:
-                return refusal
-            words = said if said is not None else payloads.text(comment, "body")
-            return await self._messages.tell(
-                task, f"{arrived.sender.login} commented on the pull request:\n\n{words}", arrived.key
-            )
+            return await self._looked(task)
         if said is None:
             return ignored("it does not mention us, and the pull request is of no task here")
         rule = self._rule(TriggerWhen.MENTION, arrived)
@@ -168,40 +168,18 @@ class GitHubTriggers:
         await self._answer(arrived, number, made)
         return Handled(outcome=f"task {made.id} was made by rule {rule.name!r}", acted=True, tasks=(made.id,))
 
-    async def _reviewed(self, arrived: Arrived) -> Handled:
-        """A review is one message, with all that it says on lines."""
-        pull, review = payloads.part(arrived.payload, "pull_request"), payloads.part(arrived.payload, "review")
-        number = payloads.number(pull)
-        head = payloads.branch(payloads.part(pull, "head"), "ref")
-        task = None if payloads.is_from_fork(pull) else await self._task_of_pull(arrived, head, number)
-        if task is None:
-            return ignored("the pull request is of no task here")
-        refusal = await self._refusal(arrived, None)
-        if refusal is not None:
-            return refusal
-        comments = await self._reports.review_comments(arrived.repository, number, payloads.number(review, "id"))
-        body, state = payloads.text(review, "body").strip(), str(review.get("state") or "").lower()
-        if not body and not comments:
-            return ignored(f"the review says nothing ({state})")
-        if state == "approved" and not comments:
-            return ignored("the review approves")
-        lines = [f"{arrived.sender.login} reviewed the pull request ({state.replace('_', ' ')}).", body]
-        for each in sorted(comments, key=lambda each: (each.path or "", each.line or 0)):
-            lines.append(f"{each.path}, line {each.line}:\n{each.body}" if each.path else each.body)
-        text = "\n\n".join(line for line in lines if line)
-        return await self._messages.tell(task, text[: payloads.MAX_TEXT], arrived.key)
-
-    async def _closed(self, arrived: Arrived) -> Handled:
-        """Merged: the task is done. Closed: it is cancelled."""
+    async def _on_task(self, arrived: Arrived) -> Handled:
+        """There is news at a pull request. What it means for its task is the same as without webhooks, only sooner."""
         pull = payloads.part(arrived.payload, "pull_request")
         head = payloads.branch(payloads.part(pull, "head"), "ref")
         task = None
         if not payloads.is_from_fork(pull):
             task = await self._task_of_pull(arrived, head, payloads.number(pull))
-        if task is None:
-            return ignored("the pull request is of no task here")
-        merged = pull.get("merged") is True
-        return await self._messages.end(task, merged=merged, by=arrived.sender.login)
+        return ignored("the pull request is of no task here") if task is None else await self._looked(task)
+
+    async def _looked(self, task: Task) -> Handled:
+        after = await self._look(task.id)
+        return Handled(outcome=f"task {task.id} is {after.status.value}", acted=True, tasks=(task.id,))
 
     async def _task_of_pull(self, arrived: Arrived, head: str | None, number: int) -> Task | None:
         """By the name of its branch, and because the task itself knows the pull request."""
@@ -244,7 +222,7 @@ class GitHubTriggers:
     async def _create(
         self, arrived: Arrived, rule: TriggerRule, prompt: str, *, title: str | None, **more: Any
     ) -> Task:
-        await self._messages.check_budget(rule, arrived.key)
+        await self._budget.check(rule, arrived.key)
         limits = TaskLimits()
         if rule.seconds is not None or rule.cost_usd is not None:
             limits = TaskLimits(seconds=rule.seconds or limits.seconds, cost_usd=rule.cost_usd)
@@ -260,6 +238,7 @@ class GitHubTriggers:
             checks=rule.checks,
             limits=limits,
             labels=(f"rule:{rule.name}",),
+            start=rule.start,
             idempotency_key=arrived.key,
             **more,
         )

@@ -101,6 +101,13 @@ def test_a_turn_that_was_cut_off_is_told_as_far_as_it_came(agent: str) -> None:
         assert set(running) <= set(ended)
 
 
+def test_a_turn_that_was_cut_off_has_cost_something() -> None:
+    lines = (FIXTURES / "claude" / "first.jsonl").read_text().splitlines()
+    priced = [line.replace('"model":"scripted"', '"model":"claude-sonnet-4-5"') for line in lines[:-1]]
+    usage = read("claude-stream", priced, 137).end.usage
+    assert usage.input == 6000 and 100 < usage.output < 600 and usage.cost_usd
+
+
 def test_fixtures_name_no_place_of_whoever_recorded_them() -> None:
     for path in FIXTURES.rglob("*.jsonl"):
         text = path.read_text()

@@ -35,6 +35,7 @@ class Turn:
     directory: str
     resume: str | None = None  # the agent's own session name, from an earlier turn
     model: str | None = None
+    priced_as: str | None = None  # the model's name in price lists, where the agent is not told it
     command: str | None = None  # of the agent "command"
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, str] = field(default_factory=dict, repr=False)  # below the home directory: a model's endpoint
@@ -131,7 +132,7 @@ def _header(how: AgentTask, turn: Turn) -> dict[str, object]:
     known = {
         "session": chosen_session(turn) if SESSION in how.start else turn.resume,
         "directory": turn.directory,
-        "model": turn.model,
+        "model": turn.model or turn.priced_as,
         "command": turn.command,
         "spent": asdict(turn.spent) if turn.resume is not None else None,
     }

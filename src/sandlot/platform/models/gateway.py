@@ -57,7 +57,7 @@ class ModelGateway:
         clock: Clock,
     ) -> None:
         self.keys, self.router, self.budgets = keys, router, budgets
-        self._prices, self._upstream, self._clock = prices, upstream, clock
+        self.prices, self._upstream, self._clock = prices, upstream, clock
         self._at_once: Counter[tuple[BudgetScope, str]] = Counter()
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -125,7 +125,7 @@ class ModelGateway:
             await self._pass(asked, request, candidates, send)
             return
         expected = ModelTokens(input=request.input_estimate, output=request.output_estimate)
-        cost = self._prices.cost(api, candidates[0].model, expected)
+        cost = self.prices.cost(api, candidates[0].model, expected)
         reservation = await self.budgets.reserve(asked.client, cost.nano)
         try:
             await self._pass(asked, request, candidates, send, reservation)
@@ -203,7 +203,7 @@ class ModelGateway:
                 return None  # an error without usage costs nothing
             tokens = ModelTokens(input=request.input_estimate, output=reader.bytes // 16)
             estimated = True
-        cost = self._prices.cost(asked.route.api, candidate.model, tokens)
+        cost = self.prices.cost(asked.route.api, candidate.model, tokens)
         return ModelCall(
             at=self._clock(),
             client=asked.client,

@@ -246,6 +246,7 @@ class AttemptRun:
             environment=secrets,
             hidden=hidden_values({**secrets, "task-credential": self._prepared.credential}),
             pointed=self._parts.models.pointed(task, self._record.agent, chosen),
+            prices=self._parts.models.prices,
         )
 
     def _checkout(self, task: Task, box: TaskBox) -> Checkout:

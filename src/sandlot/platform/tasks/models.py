@@ -10,6 +10,7 @@ from sandlot.platform.core.model import AgentSettings
 from sandlot.platform.core.models import BudgetCap, BudgetScope, ModelClient
 from sandlot.platform.core.tasks import Task
 from sandlot.platform.models.gateway import ModelGateway
+from sandlot.platform.models.prices import Prices
 from sandlot.platform.tunnel.routes import RouteApp
 
 ROUTE = "models"
@@ -23,6 +24,11 @@ class TaskModels:
 
     def __init__(self, gateway: ModelGateway, settings: Mapping[str, AgentSettings]) -> None:
         self._gateway, self._settings = gateway, settings
+
+    @property
+    def prices(self) -> Prices:
+        """For what agents tell of themselves."""
+        return self._gateway.prices
 
     def route(self, task: Task) -> RouteApp:
         return self._gateway.door((BudgetScope.TASK, task.id))

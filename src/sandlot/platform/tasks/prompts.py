@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sandlot.platform.agents.streams import ASKING
 from sandlot.platform.core.tasks import CheckResult, Task
 
 MAX_OUTPUT = 6000
@@ -19,7 +20,8 @@ def first_prompt(task: Task, *, base: str, notes: Sequence[str], is_briefed: boo
         "",
         "---",
         f"You are in a git checkout of {task.spec.repository}, on the branch {task.branch}, which began at {base}. "
-        "Nobody can answer questions while you work; decide yourself where you can. "
+        "Nobody can answer questions while you work; decide yourself where you can. If you cannot go on without a decision, "
+        f"end with a paragraph that begins with {ASKING}, and the choices as a list below it. "
         "Leave your changes in the checkout, or commit them with messages in the form of Conventional Commits. "
         "Do not push: that is done for you.",
     ]

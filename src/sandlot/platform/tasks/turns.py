@@ -24,6 +24,7 @@ from sandlot.platform.agents.turns import (
 )
 from sandlot.platform.core.errors import PlatformError, SandboxGone, Unavailable
 from sandlot.platform.core.tasks import Attempt, Entry, EntryKind, Task, TokenUsage
+from sandlot.platform.models.prices import LIST_PRICES, Prices
 from sandlot.platform.tasks.boxes import TaskBox
 from sandlot.platform.tasks.following import Lines, read_page
 from sandlot.platform.tasks.state import TaskState
@@ -50,6 +51,7 @@ class TurnPlace:
     environment: dict[str, str]
     hidden: dict[str, str]
     pointed: PointedAgent | None = None  # at a model of ours
+    prices: Prices = LIST_PRICES
 
 
 def environment_of(place: TurnPlace) -> dict[str, str]:
@@ -131,6 +133,7 @@ class AgentTurns:
             directory=self._place.directory,
             resume=attempt.agent_session,
             model=self._model(attempt.model or task.spec.model),
+            priced_as=attempt.model or task.spec.model,
             command=task.spec.command,
             environment=environment_of(self._place),
             files=self._place.pointed.files if self._place.pointed is not None else {},
@@ -161,7 +164,7 @@ class AgentTurns:
         """Read from the beginning, so that the reader knows everything; only what is new is stored."""
         how = self._place.agent.task
         assert how is not None
-        reader, lines, trouble, actions = stream_reader(how.output), Lines(), 0, 0
+        reader, lines, trouble, actions = stream_reader(how.output, self._place.prices), Lines(), 0, 0
         stream = f"{turn.attempt}/{turn.number}"
         stored = await self._state.timeline.offset(task.id, stream)
         while True:

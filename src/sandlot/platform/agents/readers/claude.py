@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sandlot.platform.agents.readers.diffs import FileEdit, patched, replaced
@@ -13,6 +14,7 @@ from sandlot.platform.core.tasks import Entry, TokenUsage
 
 SHELL, ASK = "Bash", "AskUserQuestion"
 EDITS = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
+MOST_ANSWERS = 2000
 _EXIT = re.compile(r"^(?:Error: )?Exit code (\d{1,3})\n?", re.IGNORECASE)
 
 
@@ -21,6 +23,8 @@ class ClaudeEvents:
 
     def __init__(self, notes: TurnNotes) -> None:
         self._notes = notes
+        self._answers: set[str] = set()
+        self._guess = TokenUsage()
 
     def read(self, event: Mapping[str, Any]) -> Iterator[Entry]:
         match event.get("type"):
@@ -31,6 +35,7 @@ class ClaudeEvents:
             case "assistant":
                 for part in list_at(event, "message", "content"):
                     yield from self._said(part)
+                self._estimate(map_at(event, "message"))
             case "user":
                 for part in list_at(event, "message", "content"):
                     if at(part, "type") == "tool_result":
@@ -85,15 +90,21 @@ class ClaudeEvents:
             reason = text_at(event, "result") or text_at(event, "subtype", most=100) or "the agent reports an error"
             yield from notes.error(reason, fatal=True)
 
+    def _estimate(self, message: Mapping[str, Any]) -> None:
+        """What was used so far. It tells how much it wrote only at the end: a token is about four letters of JSON."""
+        if not map_at(message, "usage"):
+            return
+        id, said = text_at(message, "id", most=200), _tokens(map_at(message, "usage"))
+        if id in self._answers:  # one answer comes in several events
+            said = TokenUsage()
+        elif len(self._answers) < MOST_ANSWERS:
+            self._answers.add(id)
+        written = sum(len(str(part)) for part in list_at(message, "content")) // 4
+        self._guess = self._guess.plus(TokenUsage(input=said.input, output=written, cached=said.cached))
+        self._notes.guess(self._guess)
+
     def _used(self, event: Mapping[str, Any]) -> TokenUsage:
-        usage = map_at(event, "usage")
-        cached = count_at(usage, "cache_read_input_tokens")
-        return TokenUsage(
-            input=count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens") + cached,
-            output=count_at(usage, "output_tokens"),
-            cached=cached,
-            cost_usd=self._cost(event),
-        )
+        return replace(_tokens(map_at(event, "usage")), cost_usd=self._cost(event))
 
     def _cost(self, event: Mapping[str, Any]) -> float | None:
         """Of this turn: after a resume some versions tell the cost of the whole conversation, and count its tokens by model."""
@@ -104,6 +115,15 @@ class ClaudeEvents:
         counted = sum(count_at(model, "outputTokens") for model in models)
         is_all = counted >= count_at(event, "usage", "output_tokens") + before.output
         return round(cost - before.cost_usd, 6) if is_all else cost
+
+
+def _tokens(usage: Mapping[str, Any]) -> TokenUsage:
+    cached = count_at(usage, "cache_read_input_tokens")
+    return TokenUsage(
+        input=count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens") + cached,
+        output=count_at(usage, "output_tokens"),
+        cached=cached,
+    )
 
 
 def _changes(call: Call, result: Mapping[str, Any]) -> Iterator[FileEdit]:

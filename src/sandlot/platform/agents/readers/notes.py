@@ -119,15 +119,23 @@ class TurnNotes:
 
     def used(self, usage: TokenUsage) -> Iterator[Entry]:
         """All that was used in this turn so far; a cost that the agent does not tell is that of its model's prices."""
+        usage = self._priced(usage)
+        if usage != self.usage:
+            self.usage = usage
+            data = {"input": usage.input, "output": usage.output, "cached": usage.cached, "cost_usd": usage.cost_usd}
+            yield Entry(kind=EntryKind.USAGE, data=data)
+
+    def guess(self, usage: TokenUsage) -> None:
+        """What was probably used so far: limits are checked against it, until the agent tells."""
+        self.usage = self._priced(usage)
+
+    def _priced(self, usage: TokenUsage) -> TokenUsage:
         if usage.cost_usd is None and self.model is not None:
             tokens = ModelTokens(input=usage.input, output=usage.output, cached=min(usage.cached, usage.input))
             known = self._prices.known(self.model, tokens)
             cost = round(known / NANO, 6) if known is not None else None
             usage = TokenUsage(input=usage.input, output=usage.output, cached=usage.cached, cost_usd=cost)
-        if usage != self.usage:
-            self.usage = usage
-            data = {"input": usage.input, "output": usage.output, "cached": usage.cached, "cost_usd": usage.cost_usd}
-            yield Entry(kind=EntryKind.USAGE, data=data)
+        return usage
 
     def relative(self, path: str) -> str:
         """As seen from the checkout."""

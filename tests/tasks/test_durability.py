@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.e2e.server import Server, clean_environment, free_port
 from tests.platform.world import ADMIN
 
 from sandlot.platform.core.tasks import STEPS
 
 ROOT = Path(__file__).parent.parent.parent
+
+
+pytestmark = pytest.mark.timeout(600)  # many starts of a server, on a machine that has other work
 
 
 class Killable:
@@ -76,7 +80,7 @@ class Killable:
             await asyncio.sleep(0.1)
         raise AssertionError((self.place / "server.log").read_text()[-4000:])
 
-    async def rests(self, http: httpx.AsyncClient, id: str, seconds: float = 100) -> dict[str, Any]:
+    async def rests(self, http: httpx.AsyncClient, id: str, seconds: float = 400) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while True:
             task: dict[str, Any] = await self.get(http, f"/tasks/{id}")

@@ -41,13 +41,13 @@ read calc.py
 edit calc.py <<END
     return a - b
 ====
-    return a * b
+    return a * b * 1  # another size: Python tells files apart by seconds and size
 END
 usage 1000 200 0.05
 done It multiplies now.
 turn
 edit calc.py <<END
-    return a * b
+    return a * b * 1  # another size: Python tells files apart by seconds and size
 ====
     return a + b
 END

@@ -191,7 +191,8 @@ start() {
 # Whoever runs the turn has read its variables when its number is there; what was written of them since is of no use.
 begun() {
   tries=0
-  while [ ! -e "$folder/pid" ] && [ $tries -lt 100 ]; do tries=$((tries + 1)); sleep 0.1; done
+  while [ ! -e "$folder/pid" ] && [ $tries -lt 20 ]; do tries=$((tries + 1)); sleep 0.01; done
+  while [ ! -e "$folder/pid" ] && [ $tries -lt 120 ]; do tries=$((tries + 1)); sleep 0.1; done
   [ -e "$folder/pid" ] && rm -f "$folder/environment"
 }
 

@@ -13,13 +13,12 @@ from sandlot.platform.git.records import Prepared
 from sandlot.platform.tasks import prompts
 from sandlot.platform.tasks.attempt_record import AFTER_AGENT, Again, AttemptRecord, Ending, Ends
 from sandlot.platform.tasks.boxes import TaskBox
-from sandlot.platform.tasks.checkout import Checkout, Refused, person_of
+from sandlot.platform.tasks.checkout import SETUP, Checkout, Refused, person_of
 from sandlot.platform.tasks.handing_in import HandingIn
 from sandlot.platform.tasks.turns import AgentTurns, TurnPlace, attempt_of, hidden_values
 
 log = logging.getLogger(__name__)
 MAX_LOSSES = 3
-SETUP = ".sandlot/setup.sh"
 AFTER_SANDBOX = ("clone", "branch", "setup")
 
 
@@ -60,7 +59,8 @@ class AttemptRun:
         session = await record.do("sandbox", self._start)
         task, _ = await record.now()
         async with self._parts.boxes.held(task, session) as box:
-            place, checkout = self._place(task, box), self._checkout(task, box)
+            has_saved = await self._parts.git.head(task.id, self._record.number) is not None
+            place, checkout = self._place(task, box), self._checkout(task, box, has_saved)
             await self._prepare(place, checkout)
             turns = AgentTurns(self._parts.state, place)
             while True:
@@ -116,11 +116,13 @@ class AttemptRun:
             if not self._record.is_done(name):
                 await self._record.do(name, act)
         if not self._record.is_done("setup"):
-            await self._record.do("setup", lambda: self._set_up(place))
+            await self._record.do("setup", lambda: self._set_up(place, checkout))
 
-    async def _set_up(self, place: TurnPlace) -> None:
+    async def _set_up(self, place: TurnPlace, checkout: Checkout) -> None:
         """Run the repository's own script, if it has one."""
-        if not (await place.box.run(f"test -f {SETUP}", cwd=place.directory)).is_ok:
+        if checkout.has_setup is False:
+            return
+        if not checkout.has_setup and not (await place.box.run(f"test -f {SETUP}", cwd=place.directory)).is_ok:
             return
         command = f"sh {SETUP}"
         result = await self._parts.checks.one(place, command, f"setup-{self._record.run}", 1)
@@ -249,11 +251,12 @@ class AttemptRun:
             prices=self._parts.models.prices,
         )
 
-    def _checkout(self, task: Task, box: TaskBox) -> Checkout:
+    def _checkout(self, task: Task, box: TaskBox, has_saved: bool = True) -> Checkout:
         return Checkout(
             box,
             repository=self._repository.name,
             prepared=self._prepared,
             attempt=self._record.number,
             person=person_of(task.user_id),
+            has_saved=has_saved,
         )

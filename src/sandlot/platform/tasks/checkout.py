@@ -17,9 +17,11 @@ HOME = "/home/user"
 SERVER = "http://127.0.0.1:6070/git/"
 CLONE_S, PUSH_S, GIT_S = 900.0, 900.0, 120.0
 MAX_LISTED = 200
+SETUP, HAS_SETUP = ".sandlot/setup.sh", "has-setup"
 WORK = "refs/sandlot/saved"  # in the checkout: what the agent left at the end of its turn
 BYPRODUCTS = ("__pycache__/", "*.pyc", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".venv/", "node_modules/")
 SAVED = "sandlot: work in progress"  # the subject of a commit that is none of the branch's own
+NOT_SAVED = 96
 _SENTENCE = re.compile(r"remote: sandlot: (.+)")
 _NETWORK = re.compile(
     r"unable to access|Could not resolve|Connection (?:refused|reset)|early EOF|hung up|HTTP (?:5\d\d|408|429)|"
@@ -59,52 +61,85 @@ class Refused(Exception):
 class Checkout:
     """One attempt's checkout. What it says of itself is the guest's word; what counts is what the git server took."""
 
-    def __init__(self, box: TaskBox, *, repository: str, prepared: Prepared, attempt: int, person: Person) -> None:
+    def __init__(
+        self,
+        box: TaskBox,
+        *,
+        repository: str,
+        prepared: Prepared,
+        attempt: int,
+        person: Person,
+        has_saved: bool = True,
+    ) -> None:
+        """`has_saved`: the attempt may have handed in something before."""
         self._box, self._prepared, self._attempt, self._person = box, prepared, attempt, person
+        self._has_saved, self._is_on_branch = has_saved, False
+        self.has_setup: bool | None = None  # whether the repository has a script that sets it up; None: not known
         self.base_sha = prepared.base_sha  # where the base is, as far as we know
         self.directory = f"{HOME}/{repository}"
         self._url = f"{SERVER}{repository}.git"
 
     async def clone(self) -> None:
-        """A whole clone, put in its place when it is complete. Nothing happens if it is there."""
+        """A whole clone, put in its place when it is complete, on the task's branch. Nothing happens if it is there."""
         new = f"{HOME}/.sandlot/clone"
         basic = base64.b64encode(f"task:{self._prepared.credential}".encode()).decode()
         header = f"http.{SERVER}.extraHeader=Authorization: Basic {basic}"
-        await self._well(
+        options = f"--quiet --no-checkout --config {_q(header)} --branch {_q(self._prepared.base)}"
+        ran = await self._well(
             f"""
-            [ -e {_q(self.directory)}/.git/sandlot-cloned ] && exit 0
-            mkdir -p {_q(HOME)}/.sandlot && rm -rf {_q(new)} &&
-            git clone --quiet --config {_q(header)} --branch {_q(self._prepared.base)} {_q(self._url)} {_q(new)} &&
-            touch {_q(new)}/.git/sandlot-cloned && rm -rf {_q(self.directory)} && mv {_q(new)} {_q(self.directory)}
+            if [ ! -e {_q(self.directory)}/.git/sandlot-cloned ]; then
+                mkdir -p {_q(HOME)}/.sandlot && rm -rf {_q(new)} &&
+                git clone {options} {" ".join(map(_config, self._configuration))} {_q(self._url)} {_q(new)} &&
+                touch {_q(new)}/.git/sandlot-cloned && rm -rf {_q(self.directory)} && mv {_q(new)} {_q(self.directory)} || exit 1
+            fi
+            cd {_q(self.directory)} || exit 1
+            {self._begin_branch()}
             """,
             "clone the repository into the sandbox",
             timeout_s=CLONE_S,
             at=HOME,
         )
+        self._is_on_branch = True
+        self.has_setup = ran.stdout.strip().endswith(HAS_SETUP)
 
     async def branch(self) -> None:
         """On the task's branch: at what the attempt handed in before its sandbox was lost, else at the base."""
-        branch, start = self._prepared.branch, self.base_sha
-        saved = result_ref(self._attempt)
-        await self._well(
-            f"""
-            git config user.name {_q(self._person.name)} && git config user.email {_q(self._person.email)} &&
-            git config push.default nothing && git config advice.detachedHead false || exit 1
-            printf '%s\n' {" ".join(map(_q, BYPRODUCTS))} >.git/info/exclude
-            git rev-parse --verify --quiet refs/heads/{branch} >/dev/null && exit 0
-            start={_q(start)}
-            git fetch --quiet origin +{saved}:{saved} 2>/dev/null && start={saved}
-            git checkout --quiet -b {branch} "$start" || exit 1
-            [ "$(git log -1 --format=%s)" != {_q(SAVED)} ] || git reset --quiet HEAD~1
-            """,
-            "make the task's branch",
-            timeout_s=PUSH_S,
-        )
+        if not self._is_on_branch:
+            ran = await self._well(self._begin_branch(), "make the task's branch", timeout_s=PUSH_S)
+            self._is_on_branch = True
+            self.has_setup = ran.stdout.strip().endswith(HAS_SETUP)
+
+    @property
+    def _configuration(self) -> tuple[tuple[str, str], ...]:
+        who = (("user.name", self._person.name), ("user.email", self._person.email))
+        return (*who, ("push.default", "nothing"), ("advice.detachedHead", "false"))
+
+    def _begin_branch(self) -> str:
+        branch, saved = self._prepared.branch, result_ref(self._attempt)
+        fetched = f"git fetch --quiet origin +{saved}:{saved} 2>/dev/null && start={saved}" if self._has_saved else ""
+        return f"""
+            if ! git rev-parse --verify --quiet refs/heads/{branch} >/dev/null; then
+                printf '%s\n' {" ".join(map(_q, BYPRODUCTS))} >.git/info/exclude
+                start={_q(self.base_sha)}
+                {fetched}
+                git checkout --quiet -b {branch} "$start" || exit 1
+                {self._undone() if self._has_saved else ""}
+            fi
+            [ ! -f {SETUP} ] || echo {HAS_SETUP}
+            """
+
+    @staticmethod
+    def _undone() -> str:
+        """What was not committed is not committed again."""
+        return f'[ "$(git log -1 --format=%s)" != {_q(SAVED)} ] || git reset --quiet HEAD~1'
 
     async def standing(self) -> Standing:
-        """Counted from where the branch left its base."""
+        """Counted from where the branch left its base, which is fetched if it has moved."""
+        base = self._prepared.base
         ran = await self._well(
             f"""
+            git cat-file -e {_q(self.base_sha)} 2>/dev/null ||
+                git fetch --quiet origin +refs/heads/{base}:refs/remotes/origin/{base} || exit 1
             base=$(git merge-base HEAD {_q(self.base_sha)} || echo {_q(self.base_sha)})
             echo "$base"
             [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ] || [ -e .git/MERGE_HEAD ] && echo unfinished || echo whole
@@ -116,6 +151,7 @@ class Checkout:
             git diff --name-only -z --no-renames "$base" {WORK} | head -c 200000
             """,
             "look at the checkout",
+            timeout_s=PUSH_S,
         )
         head, subjects, paths = [*ran.stdout.split("\x1e"), "", ""][:3]
         facts = [*head.split("\n"), "", "", "", ""]
@@ -129,24 +165,14 @@ class Checkout:
 
     async def commit(self, message: str, *, squash: bool) -> None:
         """Commit what was saved and is not in a commit; with `squash`, together with what is."""
-        path = f"{HOME}/.sandlot/message"
-        await self._box.write(path, message.encode(errors="replace"))
+        words = _q(message.replace("\0", ""))
         start = f'git reset --quiet --soft "$(git merge-base HEAD {_q(self.base_sha)})" &&' if squash else ""
         await self._well(
             f"""
             git checkout --quiet -B {self._prepared.branch} && {start} git read-tree {WORK} || exit 1
-            git diff --cached --quiet || git commit --quiet --no-verify --no-gpg-sign --cleanup=verbatim -F {_q(path)}
+            git diff --cached --quiet || printf %s {words} | git commit --quiet --no-verify --no-gpg-sign --cleanup=verbatim -F -
             """,
             "commit the changes",
-        )
-
-    async def fetch(self) -> None:
-        """The base branch, as the git server has it now."""
-        base = self._prepared.base
-        await self._well(
-            f"git fetch --quiet origin +refs/heads/{base}:refs/remotes/origin/{base}",
-            "fetch the base branch",
-            timeout_s=PUSH_S,
         )
 
     async def rebase(self) -> Sequence[str]:
@@ -166,10 +192,36 @@ class Checkout:
             return ()
         return tuple(line for line in ran.stdout.splitlines() if line)[:MAX_LISTED] or ("(unknown)",)
 
-    async def hand_in(self, commit: str = "HEAD") -> None:
-        """Push a commit to the git server as what this attempt came to. Raises `Refused`, `Unavailable`."""
-        ref = result_ref(self._attempt)
-        ran = await self._run(f"git push --quiet --force origin {commit}:{ref}", PUSH_S)
+    async def hand_in(self) -> None:
+        """Push what is committed to the git server as what this attempt came to. Raises `Refused`, `Unavailable`."""
+        self._check_push(await self._run(self._push("HEAD"), PUSH_S))
+
+    async def save(self) -> None:
+        """Hand in the checkout as it is, committed or not, without touching it. Raises `Refused`, `Unavailable`.
+
+        What is committed later is what was saved: not what the checks leave behind.
+        """
+        ran = await self._run(
+            f"""
+            export GIT_INDEX_FILE=.git/sandlot-index
+            cp .git/index "$GIT_INDEX_FILE" 2>/dev/null
+            git add --all && tree=$(git write-tree) || exit {NOT_SAVED}
+            if [ "$tree" = "$(git rev-parse 'HEAD^{{tree}}')" ]; then saved=HEAD
+            else saved=$(git commit-tree "$tree" -p HEAD -m {_q(SAVED)}) || exit {NOT_SAVED}; fi
+            git update-ref {WORK} "$saved" || exit {NOT_SAVED}
+            unset GIT_INDEX_FILE
+            {self._push(WORK)}
+            """,
+            PUSH_S,
+        )
+        if ran.exit_code == NOT_SAVED:
+            raise Conflict(f"could not save the work so far: {ran.words[-1000:] or 'git failed'}")
+        self._check_push(ran)
+
+    def _push(self, commit: str) -> str:
+        return f"git push --quiet --force origin {commit}:{result_ref(self._attempt)}"
+
+    def _check_push(self, ran: Ran) -> None:
         if ran.is_ok:
             return
         said = _SENTENCE.search(ran.stderr)
@@ -178,24 +230,6 @@ class Checkout:
         if ran.exit_code == TIMED_OUT or _NETWORK.search(ran.stderr):
             raise Unavailable(f"could not push from the sandbox: {ran.words[-500:]}")
         raise Refused(f"git could not push the changes: {ran.words[-1000:]}")
-
-    async def save(self) -> None:
-        """Hand in the checkout as it is, committed or not, without touching it. Raises `Refused`, `Unavailable`.
-
-        What is committed later is what was saved: not what the checks leave behind.
-        """
-        await self._well(
-            """
-            export GIT_INDEX_FILE=.git/sandlot-index
-            cp .git/index "$GIT_INDEX_FILE" 2>/dev/null
-            git add --all && tree=$(git write-tree) || exit 1
-            if [ "$tree" = "$(git rev-parse 'HEAD^{tree}')" ]; then saved=HEAD
-            else saved=$(git commit-tree "$tree" -p HEAD -m '@saved@') || exit 1; fi
-            git update-ref @work@ "$saved"
-            """.replace("@saved@", SAVED).replace("@work@", WORK),
-            "save the work so far",
-        )
-        await self.hand_in(WORK)
 
     async def _run(self, script: str, timeout_s: float, at: str | None = None) -> Ran:
         return await self._box.run(script, timeout_s=timeout_s, cwd=at or self.directory, envs=ENVIRONMENT)
@@ -212,6 +246,10 @@ class Checkout:
 
 def _q(text: str) -> str:
     return shlex.quote(text)
+
+
+def _config(pair: tuple[str, str]) -> str:
+    return f"--config {_q('='.join(pair))}"
 
 
 def person_of(user_id: str) -> Person:

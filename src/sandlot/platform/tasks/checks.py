@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sandlot.platform.agents.descriptions import AgentDescription
-from sandlot.platform.agents.turns import Turn, interrupt_line, interrupt_seconds, state_line, turn_script
-from sandlot.platform.core.errors import Unavailable
+from sandlot.platform.agents.turns import Turn, interrupt_line, interrupt_seconds, turn_script
 from sandlot.platform.core.ports import Clock
 from sandlot.platform.core.tasks import CheckResult, Entry, EntryKind
 from sandlot.platform.tasks.boxes import TIMED_OUT
-from sandlot.platform.tasks.following import read_page
+from sandlot.platform.tasks.following import read_page, start_page
 from sandlot.platform.tasks.timeline import Timeline
 from sandlot.platform.tasks.turns import TurnPlace
 
@@ -55,13 +54,6 @@ class CheckRunner:
             environment=place.environment,
         )
         began = time.monotonic()
-        if (await place.box.run(state_line(turn))).stdout.split()[:1] == ["absent"]:
-            script = turn_script(self._shell, turn)
-            for path, content in script.files.items():
-                await place.box.write(path, content)
-            ran = await place.box.run(script.start)
-            if not ran.is_ok:
-                raise Unavailable(f"a check could not be started: {ran.words[-500:]}")
         exit_code, output = await self._wait(place, turn, place.deadline)
         text = _shown(output)
         for value, name in place.hidden.items():
@@ -72,8 +64,8 @@ class CheckRunner:
 
     async def _wait(self, place: TurnPlace, turn: Turn, deadline: datetime) -> tuple[int, bytes]:
         taken, kept, is_late = 0, bytearray(), False
+        page = await start_page(place.box, turn, turn_script(self._shell, turn))
         while True:
-            page = await read_page(place.box, turn, taken)
             taken += len(page.content)
             kept += page.content
             del kept[: -KEPT - 4096 or None]
@@ -86,6 +78,7 @@ class CheckRunner:
             if not is_late and self._clock() >= deadline:
                 is_late = True
                 await place.box.run(interrupt_line(self._shell, turn), timeout_s=interrupt_seconds(self._shell) + 10)
+            page = await read_page(place.box, turn, taken)
 
 
 def _shown(output: bytes) -> str:

@@ -8,12 +8,15 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sandlot.platform.agents.turns import Turn, TurnFiles, state_line, turn_files
+from sandlot.platform.agents.turns import Turn, TurnFiles, TurnScript, state_line, turn_files
 from sandlot.platform.core.errors import Unavailable
 from sandlot.platform.tasks.boxes import TIMED_OUT, TaskBox
 
 PAGE = 384 << 10  # bytes of output that are asked for at once
 TICK_S, TICKS = 0.2, 40  # how often the file is looked at inside, and for how long by one command
+QUICK_S, QUICK_TICKS = 0.02, 10  # at first more often: most checks are short
+INLINE = 48 << 10  # bytes of files that one command may carry
+ERRORS = 8000
 MAX_LINE = 1 << 20
 CUT = " … (the line was longer)"
 
@@ -25,39 +28,79 @@ class Page:
     state: str
     exit_code: int | None
     content: bytes
+    errors: bytes = b""  # the end of them, once it is over
 
     @property
     def is_over(self) -> bool:
         return self.state != "running" and len(self.content) < PAGE
 
 
-async def read_page(box: TaskBox, turn: Turn, offset: int) -> Page:
-    """What was written after `offset`; waits a little for it. Raises `SandboxGone`, `Unavailable`."""
+async def start_page(box: TaskBox, turn: Turn, script: TurnScript) -> Page:
+    """Start the turn, and read what it writes at first, in one command. A turn that was started goes on as it is.
+
+    Raises `SandboxGone`, `Unavailable`.
+    """
+    inline = {path: text for path, content in script.files.items() if (text := _inline(path, content)) is not None}
+    if sum(map(len, inline.values())) > INLINE:
+        inline = {}
+    for path, content in script.files.items():
+        if path not in inline:
+            await box.write(path, content)
+    folders = sorted({path.rpartition("/")[0] for path in inline})
+    written = [f"mkdir -p {' '.join(map(shlex.quote, folders))} || exit 1"] if folders else []
+    written += [f"printf %s {shlex.quote(text)} >{shlex.quote(path)} || exit 1" for path, text in inline.items()]
+    started = shlex.quote(f"{turn_files(turn).folder}/started")
+    first = "\n".join([f"if [ ! -e {started} ]; then", *written, f"{script.start} || exit 1", "fi"])
+    return await read_page(box, turn, 0, first=first)
+
+
+def _inline(path: str, content: bytes) -> str | None:
+    """Its text, if it may be in a command, which other programs of the sandbox see."""
+    if path.endswith("/environment") and content:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+async def read_page(box: TaskBox, turn: Turn, offset: int, *, first: str = "") -> Page:
+    """What was written after `offset`; waits a little for it. `first` is run before. Raises `SandboxGone`, `Unavailable`."""
     files = turn_files(turn)
-    ran = await box.run(_look(files, state_line(turn), offset), timeout_s=TICK_S * TICKS + 60)
+    command = f"{first}\n{_look(files, state_line(turn), offset)}"
+    ran = await box.run(command, timeout_s=TICK_S * TICKS + 60)
     head, _, rest = ran.stdout.partition("\n")
     words = head.split()
+    if not words and first and not ran.is_ok:
+        raise Unavailable(f"it could not be started: {ran.words[-500:]}")
     if not words or words[0] not in ("running", "ended", "gone", "absent") or ran.exit_code == TIMED_OUT:
         raise Unavailable(f"the sandbox does not tell what its agent wrote: {ran.words[-200:]}")
+    output, _, errors = rest.partition("\n")
+    exit_code = _number(words[1]) if words[0] == "ended" and len(words) > 1 else None
+    return Page(words[0], exit_code, _decoded(output), _decoded(errors))
+
+
+def _decoded(text: str) -> bytes:
     try:
-        content = base64.b64decode(rest.strip())
+        return base64.b64decode(text.strip())
     except (binascii.Error, ValueError):
         raise Unavailable("the sandbox does not tell what its agent wrote: this is no base64") from None
-    return Page(words[0], _number(words[1]) if words[0] == "ended" and len(words) > 1 else None, content)
 
 
 def _look(files: TurnFiles, state: str, offset: int) -> str:
     """The end is looked for before the output is read: what has ended writes no more."""
-    output, exit_code = shlex.quote(files.output), shlex.quote(files.exit_code)
+    output, errors, exit_code = map(shlex.quote, (files.output, files.errors, files.exit_code))
     return f"""
-i=0
+i=0 pause={QUICK_S}
 while [ ! -e {exit_code} ] && [ $i -lt {TICKS} ]; do
   size=$(stat -c %s {output} 2>/dev/null || echo 0)
   [ "$size" -le {offset} ] || break
-  i=$((i+1)); sleep {TICK_S}
+  i=$((i+1)); [ $i -lt {QUICK_TICKS} ] || pause={TICK_S}; sleep $pause
 done
 if [ -e {exit_code} ] || [ $i -ge {TICKS} ]; then {state}; else echo running; fi
 tail -c +{offset + 1} {output} 2>/dev/null | head -c {PAGE} | base64 -w0
+[ ! -s {errors} ] || [ ! -e {exit_code} ] || {{ echo; tail -c {ERRORS} {errors} | base64 -w0; }}
 """
 
 

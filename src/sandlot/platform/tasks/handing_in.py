@@ -22,7 +22,6 @@ class HandingIn:
         """Raises `Again` if the agent has to resolve something, `Ends` if nothing was changed or nobody can."""
         record, git = self._record, self._record.parts.git
         checkout.base_sha = (await git.fetch_base(record.task_id, self._repository)).new
-        await checkout.fetch()
         standing = await checkout.standing()
         if standing.is_unfinished:
             await self._conflict(turns, ("(a merge or a rebase was left half done)",))

@@ -16,17 +16,16 @@ from sandlot.platform.agents.descriptions import AgentDescription, PointedAgent
 from sandlot.platform.agents.streams import StreamReader, TurnEnd, stream_reader
 from sandlot.platform.agents.turns import (
     Turn,
+    TurnScript,
     interrupt_line,
     interrupt_seconds,
-    state_line,
-    turn_files,
     turn_script,
 )
-from sandlot.platform.core.errors import PlatformError, SandboxGone, Unavailable
+from sandlot.platform.core.errors import PlatformError, SandboxGone
 from sandlot.platform.core.tasks import Attempt, Entry, EntryKind, Task, TokenUsage
 from sandlot.platform.models.prices import LIST_PRICES, Prices
 from sandlot.platform.tasks.boxes import TaskBox
-from sandlot.platform.tasks.following import Lines, read_page
+from sandlot.platform.tasks.following import Lines, read_page, start_page
 from sandlot.platform.tasks.state import TaskState
 
 log = logging.getLogger(__name__)
@@ -100,10 +99,9 @@ class AgentTurns:
         attempt = attempt_of(task, self._place.number)
         turn = self._turn(task, attempt)
         self._limit, self._was_interrupted = None, False
-        await self._start(turn)
         watching = asyncio.ensure_future(self._watch(turn))
         try:
-            end = await self._follow(task, attempt, turn)
+            end = await self._follow(task, attempt, turn, turn_script(self._place.agent, turn))
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -146,22 +144,13 @@ class AgentTurns:
         has_form = described is not None and described.form is not None
         return None if has_form and self._place.pointed is not None else chosen
 
-    async def _start(self, turn: Turn) -> None:
-        """A turn that was started is not started again: its own script sees to that."""
-        box, agent = self._place.box, self._place.agent
-        if (await box.run(state_line(turn))).stdout.split()[:1] != ["absent"]:
-            return
-        script = turn_script(agent, turn)
-        for path, content in script.files.items():
-            await box.write(path, content)
-        ran = await box.run(script.start)
-        if not ran.is_ok:
-            raise Unavailable(f"the agent could not be started: {ran.words[-500:]}")
-
     # -- following --------------------------------------------------------------------------------------------------
 
-    async def _follow(self, task: Task, attempt: Attempt, turn: Turn) -> TurnEnd:
-        """Read from the beginning, so that the reader knows everything; only what is new is stored."""
+    async def _follow(self, task: Task, attempt: Attempt, turn: Turn, script: TurnScript | None = None) -> TurnEnd:
+        """Read from the beginning, so that the reader knows everything; only what is new is stored.
+
+        With a script, the turn is started first; one that was started is not started again: its script sees to that.
+        """
         how = self._place.agent.task
         assert how is not None
         reader, lines, trouble, actions = stream_reader(how.output, self._place.prices), Lines(), 0, 0
@@ -169,7 +158,10 @@ class AgentTurns:
         stored = await self._state.timeline.offset(task.id, stream)
         while True:
             try:
-                page = await read_page(self._place.box, turn, lines.taken)
+                if script is not None:
+                    page, script = await start_page(self._place.box, turn, script), None
+                else:
+                    page = await read_page(self._place.box, turn, lines.taken)
             except SandboxGone:
                 raise
             except PlatformError as error:
@@ -192,12 +184,8 @@ class AgentTurns:
                 stored = place
             await self._tell(attempt, entries, reader)
             if page.is_over:
-                return await self._read_end(turn, reader, page.exit_code)
+                return reader.end(page.exit_code, self._hidden(page.errors.decode(errors="replace")))
             await self._limits(task, attempt, turn, reader, actions, lines.taken)
-
-    async def _read_end(self, turn: Turn, reader: StreamReader, exit_code: int | None) -> TurnEnd:
-        errors = await self._place.box.run(f"tail -c 8000 '{turn_files(turn).errors}' 2>/dev/null")
-        return reader.end(exit_code, self._hidden(errors.stdout))
 
     async def _ended(self, attempt: Attempt, turn: Turn, end: TurnEnd) -> None:
         stream = f"{turn.attempt}/{turn.number}/end"

@@ -29,6 +29,10 @@ async def test_a_command_becomes_a_pull_request_that_is_merged(ann: Tasks) -> No
     assert done["pull_request"]["state"] == "merged" and "merged" in done["reason"]
     await well("pull", "-q", at=clone)
     assert (clone / "VERSION").read_text() == "1.1\n"
+    # What is said after the merge begins a pull request of its own, on the base as it is now.
+    await ann.post(f"/tasks/{id}/messages", text="Again")
+    again = await ann.until(id, "done", "review")
+    assert (again["state"], again["reason"]) == ("done", "nothing was changed")
 
 
 async def test_an_agent_is_followed_told_of_failing_checks_and_ends_with_what_it_cost(ann: Tasks) -> None:

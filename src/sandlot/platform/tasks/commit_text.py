@@ -76,7 +76,7 @@ def subject_of(title: str, paths: Sequence[str]) -> str:
         words, first = rest, rest.split(" ", 1)[0]
     if first[1:].islower() or len(first) == 1:  # no name, no abbreviation
         words = words[0].lower() + words[1:]
-    head = f"{kind}({scope}): " if scope and scope != kind else f"{kind}: "
+    head = f"{kind}({scope}): " if scope and scope not in (kind, f"{kind}s") else f"{kind}: "
     return _cut(head + words, MAX_SUBJECT)
 
 

@@ -86,3 +86,19 @@ async def test_metrics_and_descriptions_can_be_closed_to_whoever_has_no_key(tmp_
                 for path in ("/metrics", "/docs", "/openapi.json"):
                     assert (await client.get(path)).status_code == status, path
                 assert (await client.get("/health")).status_code == 200
+
+
+async def test_a_large_body_that_nobody_reads_ends_its_connection(tmp_path: Path) -> None:
+    async with open_doors(tmp_path, max_body_mb=16) as doors:
+        _, writer = await asyncio.open_connection("127.0.0.1", doors.port)
+        size = 1 << 30
+        writer.write(f"POST /v3/templates HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
+        sent = 0
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(100):
+                while sent < size:
+                    writer.write(bytes(1 << 20))
+                    await writer.drain()
+                    sent += 1 << 20
+        assert sent < size // 4
+        writer.transport.abort()

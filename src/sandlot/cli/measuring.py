@@ -23,6 +23,7 @@ KINDS = {
     "tasks": "what a task costs beside the same by hand with Docker and git, clones, readers of timelines",
     "tunnel": "how fast sandboxes and the platform exchange bodies through a tunnel",
     "gateway": "calls of models through the gateway beside calls without it",
+    "hostile": "what a second tenant notices of attacks",
     "trace": "where the time of a create goes",
 }
 HELP = frozenset({"--help", "-h"})

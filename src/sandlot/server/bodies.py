@@ -19,7 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Scope = MutableMapping[str, Any]
 
 SMALL_BYTES = 256 << 10  # what is read at once: however it is made, it takes a few milliseconds
-AT_ONCE = 2
+AT_ONCE = 1
 CHECK_S = 30
 
 

@@ -24,6 +24,9 @@ WEBSOCKET_LIMIT = 32 << 20
 SHUTDOWN_S = 5
 RESET = "sandlot.reset"  # an extension of ASGI: a function that resets the client's connection
 HALF_CLOSED_S = 0.1
+THROWN_AWAY_LIMIT = 4 << 20  # of a body that nobody reads because the answer is known; then the connection ends
+THROW_AWAY_EVERY_S = 0.01
+HANG_UP_S = 1.0
 _OFFER = re.compile(rb"\r\nupgrade:([ \t]*h2c[ \t]*\r\n)", re.IGNORECASE)
 
 
@@ -34,6 +37,7 @@ class Http(HttpToolsProtocol):
     _in_head = True
     _timer: asyncio.TimerHandle | None = None
     _active: RequestResponseCycle | None = None
+    _thrown_away = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -91,6 +95,22 @@ class Http(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.transport = _Together(self.loop, self.transport)  # type: ignore[assignment]
 
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle is not None and self.cycle.response_complete:
+            self._throw_away(len(body))
+
+    def _throw_away(self, size: int) -> None:
+        """What comes after the answer is read slowly and not for long: reading it must cost the client more than us."""
+        self._thrown_away += size
+        if self.transport.is_closing():
+            return
+        self.flow.pause_reading()
+        if self._thrown_away > THROWN_AWAY_LIMIT:
+            self.loop.call_later(HANG_UP_S, self.transport.abort)
+        else:
+            self.loop.call_later(THROW_AWAY_EVERY_S, self.flow.resume_reading)
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "this is not a valid HTTP/1.1 request")
 
@@ -104,7 +124,7 @@ class Http(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _await_head(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._thrown_away = True, 0, 0
         if self._timer is None:
             self._timer = self.loop.call_later(HEAD_S, self._late)
 

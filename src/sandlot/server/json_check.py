@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 
@@ -32,6 +33,7 @@ def is_bounded(value: object) -> bool:
 
 
 def main() -> int:
+    os.nice(10)  # the server answers others first
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     try:

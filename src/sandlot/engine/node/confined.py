@@ -65,7 +65,15 @@ async def run(
         joined = _make(group, allowance)
         return await processes.run(
             *("/bin/sh", "-c", _JOIN, "sh", str(len(joined)), *map(str, joined)),
-            *("prlimit", f"--as={allowance.memory_bytes}", f"--fsize={allowance.file_bytes}", "--core=0"),
+            *(
+                "nice",
+                "-n",
+                "10",
+                "prlimit",
+                f"--as={allowance.memory_bytes}",
+                f"--fsize={allowance.file_bytes}",
+                "--core=0",
+            ),
             *(f"--cpu={allowance.cpu_s}:{allowance.cpu_s + 10}", f"--nofile={_OPEN_FILES}", "--"),
             *("unshare", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--"),
             *("/bin/sh", "-c", _FIRST, "sh", *argv),

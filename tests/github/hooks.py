@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from tests.github.emulator import Emulator
 from tests.github.payloads import Payloads
-from tests.github.state import Comment, EmulatedIssue, EmulatedPull, EmulatedRepository, moment
+from tests.github.state import Comment, EmulatedIssue, EmulatedPull, EmulatedRepository, Job, WorkflowRun, moment
 
 SECRET = "the secret of the webhooks"
 
@@ -68,6 +68,13 @@ class Hooks:
         review = {"id": number, "node_id": "PRR_1", "user": self.show.user(user), "body": text, "state": state}
         pull.reviews.append({**review, "state": state.upper(), "submitted_at": moment()})
         return self.about("submitted", by, review=review, pull_request=self.show.pull(self.there, pull))
+
+    def failed(self, branch: str, *jobs: Job, by: str = "ada", conclusion: str = "failure") -> dict[str, Any]:
+        """A run of a workflow that ended at the branch's tip."""
+        id, sha = self.emulator.number(), self.there.tip(branch) or ""
+        run = WorkflowRun(id, "CI", ".github/workflows/ci.yml", branch, sha, conclusion, list(jobs))
+        self.there.runs[id] = run
+        return self.about("completed", by, workflow_run=self.show.workflow_run(self.there, run))
 
     def closed(self, pull: EmulatedPull, by: str = "ada") -> dict[str, Any]:
         return self.about("closed", by, pull_request=self.show.pull(self.there, pull))

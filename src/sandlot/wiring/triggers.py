@@ -35,6 +35,7 @@ def build_triggers(parts: TriggerParts) -> GitHubInbox:
         budget=RuleBudget(tasks=parts.tasks.service, clock=parts.clock),
         forge=parts.forges.github,
         reports=GitHubReports(parts.forges.github.accounts),
+        timeline=parts.tasks.timeline,
         rules=config.triggers,
     )
     return GitHubInbox(

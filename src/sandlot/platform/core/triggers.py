@@ -48,7 +48,6 @@ class TriggerWhen(StrEnum):
     ISSUE_LABELLED = "issue-labelled"
     MENTION = "mention"  # @sandlot in an issue or a pull request
     CI_FIX = "ci-fix"  # a workflow failed on a branch
-    REVIEW_REQUESTED = "review-requested"  # of us, on a pull request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 from sandlot.platform.core.errors import Conflict, NotFound, PlatformError
 from sandlot.platform.core.forges import ForgeKind, Repository
 from sandlot.platform.core.model import Caller, Scope
-from sandlot.platform.core.tasks import Task, TaskLimits
+from sandlot.platform.core.tasks import Entry, EntryKind, Task, TaskLimits, TaskStatus
 from sandlot.platform.core.triggers import GitHubDelivery, Handled, TriggerRule, TriggerWhen
 from sandlot.platform.forges.github import GitHubForge
 from sandlot.platform.forges.github_accounts import place_of
@@ -18,12 +18,15 @@ from sandlot.platform.forges.github_records import MARKER
 from sandlot.platform.forges.github_reports import GitHubReports
 from sandlot.platform.forges.repositories import Repositories
 from sandlot.platform.tasks.service import TaskRequest, Tasks
+from sandlot.platform.tasks.timeline import Timeline
 from sandlot.platform.triggers import payloads
 from sandlot.platform.triggers.budgets import RuleBudget
+from sandlot.platform.triggers.failures import run_text
 from sandlot.platform.triggers.payloads import Payload, Sender
 
 ADMIN = Caller(user_id=None, scopes=frozenset({Scope.ADMIN, Scope.READ, Scope.WRITE}))
 NAME = "sandlot"
+CI_TURNS = 3  # how often red checks go back to a task's agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +65,18 @@ class GitHubTriggers:
         budget: RuleBudget,
         forge: GitHubForge,
         reports: GitHubReports,
+        timeline: Timeline,
         rules: Sequence[TriggerRule],
     ) -> None:
         self._repositories, self._tasks, self._look, self._budget = repositories, tasks, look, budget
-        self._forge, self._reports, self._rules = forge, reports, rules
+        self._forge, self._reports, self._timeline, self._rules = forge, reports, timeline, rules
         self._acts: Mapping[tuple[str, str], Act] = {
             ("issues", "labeled"): self._labelled,
             ("issue_comment", "created"): self._commented,
             ("pull_request_review", "submitted"): self._on_task,
             ("pull_request_review_comment", "created"): self._on_task,
             ("pull_request", "closed"): self._on_task,
+            ("workflow_run", "completed"): self._ci_ended,
         }
 
     async def handle(self, delivery: GitHubDelivery, payload: Mapping[str, Any]) -> Handled:
@@ -181,6 +186,78 @@ class GitHubTriggers:
         after = await self._look(task.id)
         return Handled(outcome=f"task {task.id} is {after.status.value}", acted=True, tasks=(task.id,))
 
+    # -- GitHub Actions ---------------------------------------------------------------------------------------------
+
+    async def _ci_ended(self, arrived: Arrived) -> Handled:
+        """Red on a task's branch goes back to its agent; red elsewhere makes a task, if a rule says so."""
+        run = payloads.part(arrived.payload, "workflow_run")
+        if run.get("conclusion") not in ("failure", "timed_out"):
+            return ignored("it did not fail")
+        branch, sha = payloads.branch(run, "head_branch"), payloads.sha(run, "head_sha")
+        if payloads.part(run, "head_repository").get("id") != payloads.part(arrived.payload, "repository").get("id"):
+            return ignored("runs of forks are left alone: their code must not meet our secrets")
+        if branch is None or sha is None:
+            return ignored("it is of no branch")
+        if await self._reports.tip(arrived.repository, branch) != sha:
+            return ignored(f"{branch} has moved on from {sha[:10]}")
+        id = payloads.task_of(branch)
+        if id is not None:
+            return await self._ci_of_task(arrived, id, payloads.number(run, "id"), sha)
+        return await self._ci_elsewhere(arrived, run, branch, sha)
+
+    async def _ci_of_task(self, arrived: Arrived, id: str, run: int, sha: str) -> Handled:
+        try:
+            task = await self._tasks.find(ADMIN, id)
+        except NotFound:
+            return ignored(f"there is no task {id}")
+        link = task.pull_request
+        if task.spec.repository != arrived.repository.name or link is None or link.state != "open":
+            return ignored(f"task {id} has no open pull request here")
+        told = [each for each in await self._prompts(id) if each.data.get("kind") == "checks"]
+        note = f"run {run} on {sha}"
+        if any(note in each.text for each in told) or any(note in text for text in task.pending):
+            return Handled(outcome=f"task {id} was told", acted=True, tasks=(id,))
+        if any(sha in each.text for each in told):
+            return ignored(f"task {id} was told of a failure on {sha[:10]} already")
+        if len(told) >= CI_TURNS:
+            return ignored(f"task {id} was told of {len(told)} failures; a person must look at it")
+        if task.status in (TaskStatus.CANCELLED, TaskStatus.DONE):
+            return ignored(f"task {id} is {task.status.value}")
+        failed = await self._reports.failed_run(arrived.repository, run)
+        await self._tasks.message(ADMIN, id, f"{run_text(failed)}\n\n({note})", kind="checks")
+        return Handled(outcome=f"task {id} was told", acted=True, tasks=(id,))
+
+    async def _ci_elsewhere(self, arrived: Arrived, run: Payload, branch: str, sha: str) -> Handled:
+        name = payloads.line(run, "name", 200)
+
+        def fits(rule: TriggerRule) -> bool:
+            return any(fnmatchcase(branch, each) for each in rule.branches) and any(
+                fnmatchcase(name, each) for each in rule.workflows
+            )
+
+        rule = self._rule(TriggerWhen.CI_FIX, arrived, fits)
+        if rule is None:
+            return ignored(f"no rule is about {name!r} on {branch}")
+        refusal = await self._refusal(arrived, rule)
+        if refusal is not None:
+            return refusal
+        failed = await self._reports.failed_run(arrived.repository, payloads.number(run, "id"))
+        log = run_text(failed)
+        values = {"title": name, "body": "", "comment": "", "url": failed.url, "log": log}
+        prompt = (
+            _filled(rule.prompt, values) if rule.prompt else f"Fix the failing workflow {name!r} of {branch}.\n\n{log}"
+        )
+        key = f"github-ci-{arrived.repository.id}-{sha}"
+        more = {"title": f"Fix {name} on {branch}"[:120], "base": branch}
+        task = await self._create(arrived, rule, prompt, key=key, **more)
+        return Handled(outcome=f"task {task.id} was made by rule {rule.name!r}", acted=True, tasks=(task.id,))
+
+    async def _prompts(self, id: str) -> Sequence[Entry]:
+        found: list[Entry] = []
+        while page := await self._timeline.page(id, found[-1].seq if found else 0, 200, {EntryKind.PROMPT}):
+            found += page
+        return found
+
     async def _task_of_pull(self, arrived: Arrived, head: str | None, number: int) -> Task | None:
         """By the name of its branch, and because the task itself knows the pull request."""
         id = payloads.task_of(head)
@@ -220,9 +297,10 @@ class GitHubTriggers:
         return ignored(f"{login} has no {least} permission in {arrived.delivery.repository}")
 
     async def _create(
-        self, arrived: Arrived, rule: TriggerRule, prompt: str, *, title: str | None, **more: Any
+        self, arrived: Arrived, rule: TriggerRule, prompt: str, *, title: str | None, key: str = "", **more: Any
     ) -> Task:
-        await self._budget.check(rule, arrived.key)
+        key = key or arrived.key
+        await self._budget.check(rule, key)
         limits = TaskLimits()
         if rule.seconds is not None or rule.cost_usd is not None:
             limits = TaskLimits(seconds=rule.seconds or limits.seconds, cost_usd=rule.cost_usd)
@@ -239,7 +317,7 @@ class GitHubTriggers:
             limits=limits,
             labels=(f"rule:{rule.name}",),
             start=rule.start,
-            idempotency_key=arrived.key,
+            idempotency_key=key,
             **more,
         )
         return await self._tasks.create(ADMIN, request)

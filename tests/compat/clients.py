@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -48,29 +47,29 @@ def _cli(home: Path, environment: Mapping[str, str], command: str) -> dict[str, 
 
 
 def installed(kind: str, version: str) -> Path:
-    package = matrix()[kind]["package"]
+    package, beside = matrix()[kind]["package"], matrix()[kind].get("beside", {}).get(version)
 
     def install(home: Path) -> None:
         if kind.startswith("python"):
             _run([sys.executable, "-m", "venv", str(home)])
-            _install_python(home / "bin" / "python", f"{package}=={version}")
+            install_python(home / "bin" / "python", f"{package}=={version}", *filter(None, [beside]))
         else:
-            (home / "package.json").write_text('{"private": true}')
-            _run([_npm(), "install", "--no-audit", "--no-fund", "--ignore-scripts", f"{package}@{version}"], cwd=home)
+            install_node(home, f"{package}@{version}")
 
-    return kept(f"compat-{kind}-{version}", install)
+    return kept(f"compat-{kind}-{version}" + (f"-{beside}" if beside else ""), install)
 
 
-def _install_python(python: Path, requirement: str) -> None:
+def install_node(home: Path, *packages: str) -> None:
+    (home / "package.json").write_text('{"private": true}')
+    _run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *packages], cwd=home)
+
+
+def install_python(python: Path, *requirements: str) -> None:
     """With uv, which takes seconds; with pip where uv finds no index, because only pip reads pip's settings."""
-    uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "-q", "--python", str(python), requirement]
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "-q", "--python", str(python), *requirements]
     environment = {**clean_environment(), "UV_SYSTEM_CERTS": "1"}
     if subprocess.run(uv, env=environment, capture_output=True).returncode != 0:
-        _run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", requirement])
-
-
-def _npm() -> str:
-    return shutil.which("npm") or "npm"
+        _run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements])
 
 
 def _run(argv: list[str], cwd: Path | None = None) -> None:

@@ -100,7 +100,7 @@ const scenarios = {
     const recipe = sdk.Template().fromBaseImage().runCmd('echo built > /home/user/how')
     const options = { cpuCount: 1, memoryMB: 512 }
     try { await sdk.Template.build(recipe, name, options) } catch (error) {
-      if (!(error instanceof TypeError) && !/alias|undefined/i.test(String(error))) throw error
+      if (!(error instanceof TypeError) && !/alias|name|undefined/i.test(String(error))) throw error
       await sdk.Template.build(recipe, { alias: name, ...options })
     }
     const made = await Sandbox.create(name, { timeoutMs: 60_000 })

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from sandlot.engine.api.deps import Asking, Deps, Given
 from sandlot.engine.api.errors import problems
 from sandlot.engine.api.requests import Body, Name, Text
+from sandlot.engine.api.responses import TemplateOut
 from sandlot.engine.builds import Builder
 from sandlot.engine.core.errors import Forbidden, InvalidRequest
 from sandlot.engine.core.model import AmazonLogin, Build, BuildStatus, LogEntry, Recipe, RegistryLogin, Step, Template
@@ -65,6 +66,10 @@ class Requested(BaseModel):
             tags=list(build.tags),
             aliases=[template.name],
         )
+
+
+class RequestedTemplate(TemplateOut):
+    tags: list[str]
 
 
 class StepIn(Body):
@@ -158,21 +163,23 @@ class Status(BaseModel):
 @router.post("/v3/templates", status_code=202, responses=problems(409))
 async def request_build(body: BuildRequest, deps: Given, caller: Asking) -> Requested:
     """Ask for a build, which is started later; a template of that name is added if there is none."""
-    return await _request(body, deps, caller)
+    return Requested.of(*await _request(body, deps, caller))
 
 
 @router.post("/v2/templates", status_code=202, responses=problems(409), include_in_schema=False)
-async def request_build_v2(body: BuildRequest, deps: Given, caller: Asking) -> Requested:
-    """The same for older SDKs."""
-    return await _request(body, deps, caller)
+async def request_build_v2(body: BuildRequest, deps: Given, caller: Asking) -> RequestedTemplate:
+    """The same for older SDKs, which want all there is to know of the template."""
+    template, build = await _request(body, deps, caller)
+    found = TemplateOut.of(template).model_dump() | {"buildID": build.id}
+    return RequestedTemplate(**found, tags=list(build.tags))
 
 
-async def _request(body: BuildRequest, deps: Deps, caller: Asking) -> Requested:
+async def _request(body: BuildRequest, deps: Deps, caller: Asking) -> tuple[Template, Build]:
     builder = builder_of(deps)
     name = body.name or body.alias
     if not name:
         raise InvalidRequest("name: a template needs one")
-    template, build = await builder.request(
+    return await builder.request(
         caller.team.id,
         name,
         tags=body.tags or (),
@@ -180,7 +187,6 @@ async def _request(body: BuildRequest, deps: Deps, caller: Asking) -> Requested:
         memory_mb=body.memoryMB,
         free_disk_mb=body.minFreeDiskMb,
     )
-    return Requested.of(template, build)
 
 
 @router.get(

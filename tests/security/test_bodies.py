@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.platform.world import Served, scripted
 
 from sandlot.platform.core.model import Scope
 from sandlot.server.bodies import SMALL_BYTES, Bodies
+from sandlot.server.http import SILENT_PER_ADDRESS
 
 MANY = b"[" + b"1," * (1 << 20) + b"1]"
 DEEP = b"[" * 300_000 + b"]" * 300_000
@@ -102,3 +104,18 @@ async def test_a_large_body_that_nobody_reads_ends_its_connection(tmp_path: Path
                     sent += 1 << 20
         assert sent < size // 4
         writer.transport.abort()
+
+
+async def test_connections_that_say_nothing_make_room_for_each_other_and_keep_nobody_out(tmp_path: Path) -> None:
+    async with open_doors(tmp_path) as doors, doors.client() as client:
+        silent = [await asyncio.open_connection("127.0.0.1", doors.port) for _ in range(SILENT_PER_ADDRESS + 5)]
+        assert (await client.get("/v2/sandboxes")).status_code == 200
+        async with asyncio.timeout(60):
+            for reader, _ in silent[:4]:  # the oldest
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+        reader, writer = silent[-1]
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b" 200 " in await asyncio.wait_for(reader.readline(), 60)
+        for _, each in silent:
+            each.transport.abort()

@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import struct
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ HALF_CLOSED_S = 0.1
 THROWN_AWAY_LIMIT = 4 << 20  # of a body that nobody reads because the answer is known; then the connection ends
 THROW_AWAY_EVERY_S = 0.01
 HANG_UP_S = 1.0
+SILENT_PER_ADDRESS = 256  # connections without a request yet
 _OFFER = re.compile(rb"\r\nupgrade:([ \t]*h2c[ \t]*\r\n)", re.IGNORECASE)
 
 
@@ -41,10 +43,12 @@ class Http(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        _SILENT.add(self)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_done()
+        _SILENT.discard(self)
         super().connection_lost(exc)
         # uvicorn tells the newest request; with pipelining that is not the one whose answer is being sent.
         if self._active is not None and not self._active.response_complete:
@@ -91,6 +95,7 @@ class Http(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_done()
+        _SILENT.discard(self)
         super().on_headers_complete()
         if self.cycle is not None:
             self.cycle.transport = _Together(self.loop, self.transport)  # type: ignore[assignment]
@@ -149,6 +154,36 @@ class Http(HttpToolsProtocol):
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+
+
+class _Silent:
+    """Connections that have not asked for anything yet, by address. Too many of one address end its oldest.
+
+    The oldest, not the newest: who shares the address and asks at once is not kept out by who says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._of: defaultdict[str, dict[Http, None]] = defaultdict(dict)
+
+    def add(self, connection: Http) -> None:
+        address = connection.client[0] if connection.client else ""
+        held = self._of[address]
+        held[connection] = None
+        if len(held) > SILENT_PER_ADDRESS:
+            oldest = next(iter(held))
+            del held[oldest]
+            oldest.transport.abort()
+
+    def discard(self, connection: Http) -> None:
+        address = connection.client[0] if connection.client else ""
+        held = self._of.get(address)
+        if held is not None:
+            held.pop(connection, None)
+            if not held:
+                del self._of[address]
+
+
+_SILENT = _Silent()
 
 
 class _Together:

@@ -73,6 +73,7 @@ async def test_templates_and_their_builds(engine: Server) -> None:
         found = (await admin.get("/console/api/templates")).json()["templates"]
         base = next(row for row in found if "base" in row["names"])
         detail = (await admin.get(f"/console/api/templates/{base['id']}")).json()
+        assert base["disk_bytes"] > 0 and base["own_disk_bytes"] >= 0
         assert detail["template"]["id"] == base["id"] and detail["builds"][0]["state"] == "ready"
         assert (await admin.get("/console/api/templates/nothing-of-this-name")).status_code == 404
 

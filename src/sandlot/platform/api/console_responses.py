@@ -141,6 +141,7 @@ class ConsoleTemplate(BaseModel):
     memory_mb: int
     disk_mb: int
     disk_bytes: int | None = Field(description="What it takes on the provider's disk, where the provider says so.")
+    own_disk_bytes: int | None = Field(description="What deleting it would free.")
     public: bool
     spawn_count: int
     created_at: datetime
@@ -158,6 +159,7 @@ class ConsoleTemplate(BaseModel):
             memory_mb=template.memory_mb,
             disk_mb=template.disk_mb,
             disk_bytes=template.disk_bytes,
+            own_disk_bytes=template.own_disk_bytes,
             public=template.is_public,
             spawn_count=template.spawn_count,
             created_at=template.created_at,

@@ -115,6 +115,7 @@ class SeenTemplate:
     updated_at: datetime
     last_used_at: datetime | None
     disk_bytes: int | None = None  # what its layers take on the provider's disk, where it says so
+    own_disk_bytes: int | None = None  # and what no other template shares
     builds: Sequence[SeenBuild] = ()
 
 

@@ -2371,6 +2371,11 @@ export interface components {
              * @description What it takes on the provider's disk, where the provider says so.
              */
             disk_bytes: number | null;
+            /**
+             * Own Disk Bytes
+             * @description What deleting it would free.
+             */
+            own_disk_bytes: number | null;
             /** Public */
             public: boolean;
             /** Spawn Count */

@@ -21,8 +21,8 @@ _GIT = re.compile(
 _SHA = re.compile(r"^(?:\[\S+(?: \([\w-]+\))? ([0-9a-f]{7,40})\]|([0-9a-f]{7,40})(?= \S))", re.MULTILINE)
 _WRAPPED = re.compile(r"^(?:/usr)?(?:/bin/)?(?:ba|z|da)?sh -l?c ")
 _COUNTS = {
-    "passed": (r"(\d+) pass(?:ed|ing)\b", r"^# pass (\d+)", r"^ℹ pass (\d+)"),
-    "failed": (r"(\d+) fail(?:ed|ing|ures?)\b", r"^# fail (\d+)", r"^ℹ fail (\d+)"),
+    "passed": (r"(?<!\d)(\d{1,9}) pass(?:ed|ing)\b", r"^# pass (\d{1,9})", r"^ℹ pass (\d{1,9})"),
+    "failed": (r"(?<!\d)(\d{1,9}) fail(?:ed|ing|ures?)\b", r"^# fail (\d{1,9})", r"^ℹ fail (\d{1,9})"),
 }
 
 
@@ -77,8 +77,8 @@ def _unittest(output: str) -> TestCounts | None:
 
 
 def _go(output: str) -> TestCounts | None:
-    passed = len(re.findall(r"^\s*--- PASS: ", output, re.MULTILINE))
-    failed = len(re.findall(r"^\s*--- FAIL: ", output, re.MULTILINE))
+    passed = len(re.findall(r"^[ \t]*--- PASS: ", output, re.MULTILINE))
+    failed = len(re.findall(r"^[ \t]*--- FAIL: ", output, re.MULTILINE))
     return TestCounts(passed, failed) if passed or failed else None
 
 

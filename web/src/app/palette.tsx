@@ -20,9 +20,12 @@ interface Item {
 
 export function Palette({ opened, onClose }: { opened: boolean; onClose: () => void }) {
   return (
-    <Modal opened={opened} onClose={onClose} withCloseButton={false} padding={0} size={580} title={null} aria-label="Search and commands">
-      {opened && <Content onClose={onClose} />}
-    </Modal>
+    <Modal.Root opened={opened} onClose={onClose} padding={0} size={580}>
+      <Modal.Overlay />
+      <Modal.Content aria-label="Search and commands">
+        <Modal.Body>{opened && <Content onClose={onClose} />}</Modal.Body>
+      </Modal.Content>
+    </Modal.Root>
   );
 }
 

@@ -42,7 +42,7 @@ export function TaskList({ tasks, byId, openId, selected, onOpen, onSelect }: Li
                 <td className="dim">{task.repository}</td>
                 <td className="dim">{task.agent}</td>
                 <td><Changes task={task} /></td>
-                <td><Checks task={task} /><Blocked task={task} byId={byId} /></td>
+                <td><span className="row"><Checks task={task} /><Blocked task={task} byId={byId} /></span></td>
                 <td><PullRequest task={task} /></td>
                 <td><Cost task={task} /></td>
                 <td className="faint"><Ago at={since(task)} /></td>

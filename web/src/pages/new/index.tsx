@@ -81,13 +81,13 @@ export default function NewTask() {
             <FirstRepository onMade={(repository) => set({ repository })} />
           ) : (
             <div className={classes.two}>
-              <Select label="Repository" placeholder="Choose one" searchable data={names} value={form.repository} onChange={(repository) => set({ repository, base: null })} />
+              <Select label="Repository" placeholder="Choose one" searchable allowDeselect={false} data={names} value={form.repository} onChange={(repository) => set({ repository, base: null })} />
               <Select label="Base branch" placeholder={repositories.data?.repositories.find((each) => each.name === form.repository)?.default_branch ?? "The default branch"} searchable clearable data={[...new Set((branches.data?.branches ?? []).map((branch) => branch.name))]} value={form.base} onChange={(base) => set({ base })} disabled={!form.repository} />
             </div>
           )}
           <Prompt form={form} set={set} />
           <div className={classes.two}>
-            <Select label="Agent" placeholder="The server’s default" clearable data={(agents.data?.agents ?? []).map((agent) => ({ value: agent.id, label: agent.title }))} value={form.agent} onChange={(agent) => set({ agent })} />
+            <Select label="Agent" placeholder="The server’s default" clearable allowDeselect={false} data={(agents.data?.agents ?? []).map((agent) => ({ value: agent.id, label: agent.title }))} value={form.agent} onChange={(agent) => set({ agent })} />
             {form.agent === "command" ? (
               <TextInput label="Command" required placeholder="make fix" value={form.command} onChange={(event) => set({ command: event.currentTarget.value })} />
             ) : (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.e2e.server import Server
@@ -74,3 +77,21 @@ def test_the_commands_about_webhooks(engine: Server) -> None:
     refused = engine.cli("webhook", "replay", "unknown", check=False)
     assert refused.returncode == 1 and "no delivery" in refused.stderr
     assert engine.cli("webhook", "list", "--status", "lost", check=False).returncode == 2
+
+
+def test_a_repository_is_added_with_a_token_of_whoever_types_it(engine: Server, tmp_path: Path) -> None:
+    with running(tmp_path / "github") as emulator:
+        emulator.repository("ada/typed", robot="write")
+        token = emulator.token("robot")
+        words = ("repo", "add", f"{emulator.url}/ada/typed", "--forge", "github", "--token-env", "APP_TOKEN", "--json")
+        argv, env = [sys.executable, "-m", "sandlot", *words], {**engine.cli_environment(), "APP_TOKEN": token}
+        done = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=100)
+        try:
+            assert done.returncode == 0, done.stderr
+            added = json.loads(done.stdout)
+            assert (added["name"], added["forge"], added["problem"]) == ("typed", "github", None)
+            shown = engine.cli("repo", "show", "typed", "--json").stdout
+            assert [each["name"] for each in json.loads(shown)["branches"]] == ["main"]
+            assert token not in done.stdout + done.stderr + shown + engine.log
+        finally:
+            engine.cli("repo", "remove", "typed", check=False)

@@ -20,6 +20,7 @@ from sandlot.platform.core.errors import Conflict
 from sandlot.platform.core.events import Event, EventFilter, Subject
 from sandlot.platform.core.model import BackgroundCommand, CommandStatus, Scope, Session, SessionStatus, UserKey
 from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
+from sandlot.platform.store import events as store_events
 from sandlot.platform.store.schema import VERSION_TABLE, metadata
 
 NOW = datetime(2030, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -111,6 +112,16 @@ async def test_sessions_are_listed_by_user_in_pages(database: Database) -> None:
         seen += [one.session_id for one in page]
         after = (page[-1].created_at, page[-1].id)
     assert seen == ["4", "3", "2", "1", "0"]
+
+
+async def test_one_user_cannot_fill_the_event_log(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_events, "MOST_PER_USER", 3)
+    events = SqlEvents(database)
+    for user in ["ada"] * 5 + ["bob"] * 2:
+        await events.append(event(user_id=user))
+    before = await events.after(0, 100)
+    assert await events.purge(NOW - timedelta(days=1)) == 2
+    assert [one.id for one in await events.after(0, 100)] == [one.id for one in before[2:]]
 
 
 async def test_events_keep_their_order_however_many_write(database: Database) -> None:

@@ -33,6 +33,9 @@ async def append(connection: AsyncConnection, route: Route, happened: Sequence[E
             await connection.execute(insert(deliveries), rows)
 
 
+MOST_PER_USER = 100_000  # events of one user that are kept
+
+
 class SqlEvents:
     def __init__(self, database: Database, route: Route = lambda _: ()) -> None:
         self._database, self._route = database, route
@@ -61,8 +64,16 @@ class SqlEvents:
             return [records.event(row) for row in (await connection.execute(query)).mappings()]
 
     async def purge(self, before: datetime) -> int:
+        """Also a user's oldest beyond what one user may have: nobody fills the log for the others."""
+        busy = select(events.c.user_id).group_by(events.c.user_id).having(func.count() > MOST_PER_USER)
         async with self._database.write("forget old events") as connection:
-            return (await connection.execute(delete(events).where(events.c.at < before))).rowcount
+            gone = (await connection.execute(delete(events).where(events.c.at < before))).rowcount
+            for user in (await connection.execute(busy)).scalars().all():
+                own = events.c.user_id == user
+                newest = select(events.c.id).where(own).order_by(events.c.id.desc()).offset(MOST_PER_USER).limit(1)
+                last = (await connection.execute(newest)).scalar_one()
+                gone += (await connection.execute(delete(events).where(own, events.c.id <= last))).rowcount
+        return gone
 
 
 def _has_type(patterns: Collection[str]) -> ColumnElement[bool]:

@@ -71,7 +71,9 @@ class _Folder:
 
 _ABOUT = {
     "e2e": _Folder(600, 2),
+    "tasks": _Folder(150),
     "cli": _Folder(100),
+    **dict.fromkeys(("compat", "console", "forges", "security"), _Folder(60)),
     "agents": _Folder(80),
     "platform": _Folder(70),
     "templates": _Folder(65),

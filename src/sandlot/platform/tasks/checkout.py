@@ -28,6 +28,8 @@ _NETWORK = re.compile(
     r"returned error: (?:5\d\d|408|429)|RPC failed|timed out",
     re.IGNORECASE,
 )
+# Another command is at work in the same checkout: one that a platform which ended had started.
+_BUSY = re.compile(r"\.lock': File exists|cannot lock ref|Directory not empty|another git process", re.IGNORECASE)
 ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "LC_ALL": "C.UTF-8", "GIT_OPTIONAL_LOCKS": "0"}
 
 
@@ -88,9 +90,12 @@ class Checkout:
         ran = await self._well(
             f"""
             if [ ! -e {_q(self.directory)}/.git/sandlot-cloned ]; then
-                mkdir -p {_q(HOME)}/.sandlot && rm -rf {_q(new)} &&
-                git clone {options} {" ".join(map(_config, self._configuration))} {_q(self._url)} {_q(new)} &&
-                touch {_q(new)}/.git/sandlot-cloned && rm -rf {_q(self.directory)} && mv {_q(new)} {_q(self.directory)} || exit 1
+                # A platform that ended may have left a clone at work here: each has a place of its own, the first one counts.
+                mkdir -p {_q(HOME)}/.sandlot && rm -rf {_q(self.directory)} && new=$(mktemp -d {_q(new)}.XXXXXX) &&
+                git clone {options} {" ".join(map(_config, self._configuration))} {_q(self._url)} "$new" &&
+                touch "$new/.git/sandlot-cloned" || exit 1
+                mv -T "$new" {_q(self.directory)} 2>/dev/null || [ -e {_q(self.directory)}/.git/sandlot-cloned ] || exit 1
+                rm -rf {_q(new)}.* 2>/dev/null
             fi
             cd {_q(self.directory)} || exit 1
             {self._begin_branch()}
@@ -238,8 +243,10 @@ class Checkout:
         ran = await self._run(script, timeout_s, at)
         if ran.is_ok:
             return ran
+        if _BUSY.search(ran.stderr):  # a lock that nobody holds any more goes, so that a later try succeeds
+            await self._run("find .git -maxdepth 1 -name '*.lock' -mmin +1 -delete", GIT_S)
         words = ran.words[-1000:] or f"exit code {ran.exit_code}"
-        if ran.exit_code == TIMED_OUT or _NETWORK.search(ran.stderr):
+        if ran.exit_code == TIMED_OUT or _NETWORK.search(ran.stderr) or _BUSY.search(ran.stderr):
             raise Unavailable(f"could not {doing}: {words}")
         raise Conflict(f"could not {doing}: {words}")
 

@@ -35,7 +35,7 @@ export function Notice({ icon: Icon, title, children, action, lines }: NoticePro
       <h2>{title}</h2>
       {children && <div className={classes.words}>{children}</div>}
       {action && <div className={classes.action}>{action}</div>}
-      {lines && <pre className={classes.lines}>{lines}</pre>}
+      {lines && <pre className={classes.lines} tabIndex={0}>{lines}</pre>}
     </div>
   );
 }

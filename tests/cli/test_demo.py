@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.cli.conftest import ROOT, environment
 from tests.e2e.conftest import assert_nothing_left, new_server
 from tests.e2e.server import Server
 
@@ -56,3 +59,24 @@ def test_a_repository_of_the_same_name_is_left_alone(nothing_yet: Server) -> Non
     refused = nothing_yet.cli("demo", "--repository", "mine", check=False)
     assert refused.returncode == 1 and "holds other work" in refused.stderr
     assert json.loads(nothing_yet.cli("task", "list", "--repo", "mine", "--json").stdout) == []
+
+
+def test_the_example_hands_over_work_and_merges_it(nothing_yet: Server) -> None:
+    if "sandlot-demo" not in nothing_yet.cli("repo", "list", check=False).stdout:
+        nothing_yet.cli("demo", "--merge", "--json", timeout=200)
+    given = {
+        "PLATFORM_URL": f"http://127.0.0.1:{nothing_yet.port}",
+        "PLATFORM_KEY": nothing_yet.key,
+        "AGENT": "scripted",
+    }
+    work = ("sandlot-demo", "Add a --json flag that prints the shares as one object.", DEMO_CHECK)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "tasks" / "hand_over.py"), *work],
+        env=environment(**given),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "message: I look at the command line first." in done.stdout and "add_argument" in done.stdout
+    assert done.stdout.rstrip().endswith("is merged")

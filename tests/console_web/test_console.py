@@ -36,3 +36,7 @@ def test_axe_finds_nothing_in_both_themes_and_on_a_phone(spec: Spec, database: P
 @pytest.mark.timeout(600)
 def test_a_task_is_made_answered_reviewed_and_done_in_the_browser(spec: Spec) -> None:
     spec("work")
+
+
+def test_sandboxes_and_keys_are_managed_from_their_pages(spec: Spec) -> None:
+    spec("manage")

@@ -47,6 +47,7 @@ from sandlot.platform.console.origins import check_origin, cookie_of
 from sandlot.platform.core.errors import PlatformError
 from sandlot.platform.core.model import Caller
 from sandlot.platform.core.model import Scope as KeyScope
+from sandlot.platform.triggers.inbox import MAX_BODY as MAX_DELIVERY
 from sandlot.server.bodies import Bodies
 from sandlot.server.failures import failure
 
@@ -217,6 +218,8 @@ def _paths() -> list[str]:
 
 def _limit(scope: Scope) -> int:
     """How large a body may be, by route and by what the caller may do."""
+    if scope["path"] == webhooks.GITHUB:
+        return 2 * MAX_DELIVERY  # the route itself bounds what is kept, and how many at once
     caller: Caller | None = scope.get(CALLER)
     if caller is None or not ({KeyScope.WRITE, KeyScope.ADMIN} & caller.scopes):
         return MAX_READING

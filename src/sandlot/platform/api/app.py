@@ -179,7 +179,7 @@ class Platform:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_file = scope["path"] == UPLOAD or _CONSOLE_FILE.fullmatch(scope["path"]) is not None
-        body = self._bodies.bounded(scope, receive, _limit(scope), is_file=is_file)
+        body = self._bodies.bounded(scope, receive, _limit(scope), is_file=is_file or scope["path"] == webhooks.GITHUB)
         if scope["path"] != MCP:
             if CALLER in scope and audit.is_written(scope):
                 await audit.audited(self.deps.audit, scope[CALLER], self._app, scope, (body, send))

@@ -93,9 +93,9 @@ class Checkout:
                 # A platform that ended may have left a clone at work here: each has a place of its own, the first one counts.
                 mkdir -p {_q(HOME)}/.sandlot && rm -rf {_q(self.directory)} && new=$(mktemp -d {_q(new)}.XXXXXX) &&
                 git clone {options} {" ".join(map(_config, self._configuration))} {_q(self._url)} "$new" &&
-                touch "$new/.git/sandlot-cloned" || exit 1
-                mv -T "$new" {_q(self.directory)} 2>/dev/null || [ -e {_q(self.directory)}/.git/sandlot-cloned ] || exit 1
-                rm -rf {_q(new)}.* 2>/dev/null
+                touch "$new/.git/sandlot-cloned" && mv -T "$new" {_q(self.directory)} 2>/dev/null ||
+                    [ -e {_q(self.directory)}/.git/sandlot-cloned ] || exit 1
+                rm -rf "$new"
             fi
             cd {_q(self.directory)} || exit 1
             {self._begin_branch()}

@@ -17,7 +17,7 @@ from sandlot.platform.tasks.commit_text import MAX_SUBJECT, is_conventional, mes
         ),
         ("Add a /health route", ["src/api/health.py", "tests/test_health.py"], "feat(api): add a /health route"),
         ("Say how it is installed.", ["README.md", "docs/install.md"], "docs: say how it is installed"),
-        ("Cover the parser", ["tests/test_parser.py"], "test(tests): cover the parser"),
+        ("Cover the parser", ["tests/test_parser.py"], "test: cover the parser"),
         ("Bump the version", ["VERSION"], "chore: bump the version"),
         ("Newer libraries", ["pyproject.toml", "requirements.lock"], "build: newer libraries"),
         ("API keys end", ["keys.py"], "chore: API keys end"),

@@ -103,7 +103,14 @@ async def test_builds_of_a_database_from_before_revisions_can_be_changed(databas
     builds = SqlBuilds(database)
     await builds.add(a_build())
     async with database.write("go back") as connection:
-        await connection.execute(text("ALTER TABLE builds DROP COLUMN revision"))
+        for undone in (
+            "ALTER TABLE builds DROP COLUMN revision",
+            "DROP TABLE usage_samples",
+            "DROP TABLE lifecycle_marks",
+            "DROP INDEX sandboxes_source",
+            "ALTER TABLE sandboxes DROP COLUMN source",
+        ):
+            await connection.execute(text(undone))
         await connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
     await database.migrate()
     assert await builds.get(a_build().id) == a_build()

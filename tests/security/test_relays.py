@@ -66,10 +66,12 @@ async def test_whoever_has_most_makes_room_for_whoever_has_less() -> None:
         for _ in range(wanted):
             if share.has_room():
                 share.run(work())
-    assert (len(loud.tasks), len(other.tasks), len(quiet.tasks)) == (3, 4, 3)
+    # At the end two have the same, and either makes room.
+    assert len(quiet.tasks) == 3 and sorted((len(loud.tasks), len(other.tasks))) == [3, 4]
+    kept = len(loud.tasks)
     assert not loud.has_room() and not other.has_room()
     await loud.close()
-    assert budget.left == 3 and other.has_room()
+    assert budget.left == kept and other.has_room()
     for share in (other, quiet):
         await share.close()
     assert budget.left == 10

@@ -128,4 +128,6 @@ def test_compatibility_names_every_sandbox_route() -> None:
         for path in re.findall(r'@router\.\w+\(\s*"(/[^"]*)"', source.read_text()):
             if path in ("/", "/health", "/metrics"):
                 continue
-            assert path.replace("{sandboxID}", "{id}").replace("{templateID}", "{id}") in text, path
+            assert path.replace(":path}", "}").replace("{sandboxID}", "{id}").replace("{templateID}", "{id}") in text, (
+                path
+            )

@@ -20,6 +20,7 @@ from sandlot.engine.control.access import Access
 from sandlot.engine.control.create import CreateOptions
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.sandbox_request import SandboxLimits
+from sandlot.engine.control.secrets import Secrets
 from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import NotFound
 from sandlot.engine.core.model import (
@@ -39,7 +40,7 @@ from sandlot.engine.node.idle_freezer import IdleFreezer
 from sandlot.engine.node.machine_files import BootRecord
 from sandlot.engine.node.machine_table import LiveMachine
 from sandlot.engine.node.proxy.app import LocalProxy
-from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlSecrets, SqlTemplates
 from sandlot.server.http import Server, build_server
 from sandlot.server.telemetry import Telemetry, Watched
 
@@ -115,6 +116,7 @@ class Doors:
     gateway: Gateway
     control: ControlPlane
     access: Access
+    secrets: Secrets
     node: ServingNode
     telemetry: Telemetry
     templates: SqlTemplates
@@ -184,13 +186,14 @@ async def open_doors(
         open_now = NodeCounters(open_connections=node.real_proxy.open_count())
         return telemetry.render(states, {"local": open_now})
 
-    access = Access(store=SqlAccess(database), clock=now)
+    access, vault = Access(store=SqlAccess(database), clock=now), Secrets(SqlSecrets(database), now)
     team = await access.ensure_first_team()
     _, secret = await access.create_key(team.id, "tests")
     history = UsageHistory(control.nodes, control.lookup, SqlHistories(database))
     deps = Deps(
         control=control,
         access=access,
+        secrets=vault,
         templates=templates,
         history=history,
         clock=now,
@@ -214,7 +217,9 @@ async def open_doors(
     server = build_server(gateway, host="127.0.0.1", port=0, before_shutdown=node.real_proxy.close)
     try:
         async with serving(server):
-            yield Doors(server, gateway, control, access, node, telemetry, templates, history, secret, team.id, ports)
+            yield Doors(
+                server, gateway, control, access, vault, node, telemetry, templates, history, secret, team.id, ports
+            )
     finally:
         await control.close()
         await database.close()

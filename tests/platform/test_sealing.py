@@ -13,7 +13,8 @@ from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.forges import ForgeKind, Repository
 from sandlot.platform.core.model import Session, SessionStatus
 from sandlot.platform.store import Database, SqlRepositories, SqlSessions
-from sandlot.platform.store.sealing import FILE, Sealer
+from sandlot.sql import sealing
+from sandlot.sql.sealing import FILE, Sealer
 
 CANARY = "canary-5d1f0c"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -98,7 +99,9 @@ async def test_what_was_stored_before_there_were_keys_is_read(tmp_path: Path) ->
 async def test_a_new_key_seals_everything_and_the_old_one_is_gone(tmp_path: Path) -> None:
     database = await filled(tmp_path)
     before = (tmp_path / FILE).read_text()
+    sealing.renew(tmp_path)
     assert await database.seal_anew() == 2
+    sealing.forget_old(tmp_path)
     await check(database)
     await database.close()
     after = (tmp_path / FILE).read_text()

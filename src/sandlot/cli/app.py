@@ -20,6 +20,7 @@ from sandlot.cli import (
     platform,
     repositories,
     sandboxes,
+    secrets,
     server,
     suite,
     tasks,
@@ -76,6 +77,7 @@ app.add_typer(sandboxes.app, name="sandbox", rich_help_panel="Sandboxes")
 app.add_typer(templates.app, name="template", rich_help_panel="Sandboxes")
 app.add_typer(teams.app, name="team", rich_help_panel="Sandboxes")
 app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
+app.add_typer(secrets.app, name="secret", rich_help_panel="Sandboxes")
 app.add_typer(tasks.app, name="task", rich_help_panel="Platform")
 app.add_typer(repositories.repositories, name="repo", rich_help_panel="Platform")
 app.add_typer(repositories.pulls, name="pr", rich_help_panel="Platform")

@@ -177,14 +177,18 @@ def opened(
 
 
 def sandboxes(settings: Settings) -> list[dict[str, Any]]:
-    """All sandboxes, page by page."""
-    rows: list[dict[str, Any]] = []
+    return rows(settings, "/v2/sandboxes")
+
+
+def rows(settings: Settings, path: str) -> list[dict[str, Any]]:
+    """All of a list, page by page."""
+    found: list[dict[str, Any]] = []
     token: str | None = ""
     while token is not None:
         query = urllib.parse.urlencode({"limit": 100} | ({"nextToken": token} if token else {}))
-        page, token = _ask(settings, f"/v2/sandboxes?{query}")
-        rows += page
-    return rows
+        page, token = _ask(settings, f"{path}?{query}")
+        found += page
+    return found
 
 
 def end_all(settings: Settings) -> int:

@@ -47,13 +47,22 @@ def serve() -> None:
 @app.command("rotate-sealing-key")
 @of_instance
 def rotate_sealing_key() -> None:
-    """Seal stored secrets (tokens of repositories, variables of waiting sessions) with a new key. The server must be down."""
+    """Seal what is stored in secret (secrets, network rules, tokens of repositories, variables of waiting sessions) with a new key.
+
+    The server must be down.
+    """
+    from sandlot.engine.store import Database as EngineDatabase
     from sandlot.platform.store import Database
     from sandlot.server import instance
+    from sandlot.sql import sealing
 
-    if instance.holder(settings().data_dir) is not None:
+    place = settings().data_dir
+    if instance.holder(place) is not None:
         raise Failure(f"a server uses this data directory. Stop it first: {SANDLOT} down")
-    count = with_database(Database, lambda database: database.seal_anew())
+    sealing.renew(place)
+    count = with_database(EngineDatabase, lambda database: database.seal_anew())
+    count += with_database(Database, lambda database: database.seal_anew())
+    sealing.forget_old(place)
     output.say(f"{count} stored values are sealed with a new key; the old keys are gone.")
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from sqlalchemy import URL, Connection, event, inspect, make_url, text
+from sqlalchemy import URL, Column, Connection, event, inspect, make_url, select, text, update
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from sandlot.sql.errors import Faults, translated
+from sandlot.sql.sealing import Sealer
 
 BUSY_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 10.0
@@ -34,6 +35,7 @@ class Tables:
     version_table: str
     lock: int  # any number, as long as every Sandlot uses the same one
     faults: Faults
+    sealed: tuple[Column[Any], ...] = ()  # whose values are secret, and are kept sealed; their tables have an `id`
 
 
 class Database:
@@ -46,6 +48,8 @@ class Database:
         self._writer = writer
         self._file = file
         self.place = f"{self.tables.name} at {place}"  # for people; holds no password
+        self._directory = file.parent if file is not None else None
+        self._sealer: Sealer | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -80,7 +84,32 @@ class Database:
     @classmethod
     def at(cls, data_dir: Path, address: str | None) -> Self:
         """What the settings say: PostgreSQL at `address`, else SQLite in the data directory."""
-        return cls.postgresql(address) if address else cls.sqlite(data_dir / cls.tables.file)
+        made = cls.postgresql(address) if address else cls.sqlite(data_dir / cls.tables.file)
+        made._directory = data_dir
+        return made
+
+    @property
+    def sealer(self) -> Sealer:
+        """What values that are secret are sealed with: by keys in the data directory, beside the database or not."""
+        if self._sealer is None:
+            fault = self.tables.faults.misconfigured
+            self._sealer = Sealer.at(self._directory, fault) if self._directory else Sealer.of_one_process(fault)
+        return self._sealer
+
+    async def seal_anew(self) -> int:
+        """Seal everything with the newest key. No server may run. Returns how many values there were."""
+        count = 0
+        if self._directory is not None:
+            self._sealer = None  # the keys are read again
+        async with self.write("seal stored values with a new key") as connection:
+            for column in self.tables.sealed:
+                rows = (await connection.execute(select(column.table.c.id, column).where(column.is_not(None)))).all()
+                for id, stored in rows:
+                    value = self.sealer.seal(self.sealer.open(stored))
+                    change = update(column.table).where(column.table.c.id == id).values({column.name: value})
+                    await connection.execute(change)
+                    count += 1
+        return count
 
     @asynccontextmanager
     async def read(self, doing: str) -> AsyncIterator[AsyncConnection]:

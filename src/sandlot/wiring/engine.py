@@ -18,12 +18,13 @@ from sandlot.engine.control.create import CreateOptions
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.port_grants import PortGrants
 from sandlot.engine.control.sandbox_request import SandboxLimits
+from sandlot.engine.control.secrets import Secrets
 from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import Unauthorized
 from sandlot.engine.core.model import State
 from sandlot.engine.gateway.app import App, Gateway
 from sandlot.engine.gateway.routes import Routes
-from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlSecrets, SqlTemplates
 from sandlot.recipes.stock import StockNotes
 from sandlot.recipes.stock_templates import StockTemplates
 from sandlot.server import telemetry
@@ -59,7 +60,7 @@ async def open_engine(
         database = Database.at(settings.data_dir, settings.database_url)
         stack.push_async_callback(database.close)
         await database.migrate()
-        access = Access(store=SqlAccess(database), clock=now)
+        access, vault = Access(store=SqlAccess(database), clock=now), Secrets(SqlSecrets(database), now)
         await _first_key(access, settings.data_dir)
         built = await stack.enter_async_context(open_node(settings))
         progress(f"runtime: {built.default_runtime}")
@@ -73,6 +74,7 @@ async def open_engine(
         deps = Deps(
             control=control,
             access=access,
+            secrets=vault,
             templates=SqlTemplates(database),
             history=history,
             builder=builds.builder,

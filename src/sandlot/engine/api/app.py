@@ -15,6 +15,7 @@ from sandlot.engine.api import (
     histories,
     observations,
     sandboxes,
+    secrets,
     snapshots,
     stock,
     storage,
@@ -55,6 +56,7 @@ def build_app(deps: Deps) -> FastAPI:
         stock.router,
         templates.router,
         teams.router,
+        secrets.router,
         health.router,
     ):
         app.include_router(router)

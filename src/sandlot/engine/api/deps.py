@@ -14,6 +14,7 @@ from sandlot.engine.builds.cleanup import Cleanup
 from sandlot.engine.control.access import Access, Caller
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.port_grants import PortGrants
+from sandlot.engine.control.secrets import Secrets
 from sandlot.engine.control.stock_templates import MissingTemplates, NoMissingTemplates
 from sandlot.engine.control.usage_history import UsageHistory
 from sandlot.engine.core.errors import NotFound
@@ -26,6 +27,7 @@ from sandlot.program import SANDLOT
 class Deps:
     control: ControlPlane
     access: Access
+    secrets: Secrets
     templates: TemplateStore
     history: UsageHistory
     clock: Clock

@@ -60,7 +60,7 @@ class AutoResume(Body):
     enabled: bool = False
 
 
-class EgressProxy(Body):
+class ProxyRequest(Body):
     address: str
 
 
@@ -72,7 +72,7 @@ class Egress(Body):
     )
     denyOut: Hosts | None = Field(None, description="Addresses and CIDRs.")
     dnsServers: Annotated[list[Host], Field(max_length=100)] | None = None
-    egressProxy: EgressProxy | None = Field(None, description="Not available yet.")
+    egressProxy: ProxyRequest | None = Field(None, description="Not available yet.")
     rules: dict[Text, Any] | None = Field(None, description="Not available yet.")
 
     def check_available(self) -> None:
@@ -207,6 +207,17 @@ class Pause(Body):
 class Fork(Body):
     timeout: Seconds | None = None
     count: Annotated[int, Field(ge=1, le=100)] | None = None
+
+
+class NewSecret(Body):
+    name: Text = Field(description="Unique in the team; kept in lower case.", max_length=512)
+    value: Text = Field(description="Goes into requests that leave; never told again.", max_length=1 << 18)
+    metadata: dict[Text, Text] | None = None
+
+
+class SecretUpdate(Body):
+    value: Text = Field(description="The next version; the one before it is gone.", max_length=1 << 18)
+    metadata: dict[Text, Text] | None = Field(None, description="Replaces what there is; missing: as it was.")
 
 
 class Snapshot(Body):

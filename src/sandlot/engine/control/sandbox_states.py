@@ -81,7 +81,10 @@ def ended(old: Sandbox, at: datetime) -> Sandbox:
     if old.state is State.ENDED:
         return old
     # Secrets go with the sandbox; the rest of the row is kept for a while.
-    return replace(old, state=State.ENDED, ended_at=at, env_vars={}, envd_token=None, traffic_token=None)
+    network = replace(old.network, rules=(), egress_proxy=None)
+    return replace(
+        old, state=State.ENDED, ended_at=at, env_vars={}, network=network, envd_token=None, traffic_token=None
+    )
 
 
 def require_running(sandbox: Sandbox, doing: str) -> None:

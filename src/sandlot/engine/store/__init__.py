@@ -5,7 +5,17 @@ from sandlot.engine.store.builds import SqlBuilds
 from sandlot.engine.store.database import Database
 from sandlot.engine.store.histories import SqlHistories
 from sandlot.engine.store.sandboxes import SqlSandboxes
+from sandlot.engine.store.secrets import SqlSecrets
 from sandlot.engine.store.tags import SqlTags
 from sandlot.engine.store.templates import SqlTemplates
 
-__all__ = ["Database", "SqlAccess", "SqlBuilds", "SqlHistories", "SqlSandboxes", "SqlTags", "SqlTemplates"]
+__all__ = [
+    "Database",
+    "SqlAccess",
+    "SqlBuilds",
+    "SqlHistories",
+    "SqlSandboxes",
+    "SqlSecrets",
+    "SqlTags",
+    "SqlTemplates",
+]

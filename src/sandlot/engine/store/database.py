@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandlot import sql
 from sandlot.engine.core.errors import Conflict, EngineError, InvalidRequest, Unavailable
-from sandlot.engine.store.schema import REVISION
+from sandlot.engine.store.schema import REVISION, sandboxes, secrets
 
 
 class Database(sql.Database):
@@ -22,4 +22,5 @@ class Database(sql.Database):
             unavailable=Unavailable,
             misconfigured=InvalidRequest,
         ),
+        sealed=(secrets.c.value, sandboxes.c.egress),
     )

@@ -65,7 +65,10 @@ class SqlHistories:
     async def forks(self, sandbox_id: str) -> Sequence[Sandbox]:
         query = select(sandboxes).where(sandboxes.c.source == sandbox_id).order_by(sandboxes.c.created_at)
         async with self._database.read("look for forks") as connection:
-            return [records.sandbox(row) for row in (await connection.execute(query.limit(MOST_MARKS))).mappings()]
+            return [
+                records.sandbox(row, self._database.sealer)
+                for row in (await connection.execute(query.limit(MOST_MARKS))).mappings()
+            ]
 
     async def ended(self, team_id: str, *, since: datetime | None, limit: int) -> Sequence[Sandbox]:
         query = select(sandboxes).where(sandboxes.c.team_id == team_id, sandboxes.c.state == State.ENDED.value)
@@ -73,7 +76,7 @@ class SqlHistories:
             query = query.where(sandboxes.c.ended_at >= since)
         query = query.order_by(sandboxes.c.ended_at.desc(), sandboxes.c.id).limit(limit)
         async with self._database.read("list ended sandboxes") as connection:
-            return [records.sandbox(row) for row in (await connection.execute(query)).mappings()]
+            return [records.sandbox(row, self._database.sealer) for row in (await connection.execute(query)).mappings()]
 
 
 def _new(connection: AsyncConnection) -> Any:

@@ -7,10 +7,13 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from sandlot.engine.core.codec import decode, encode
 from sandlot.engine.core.model import (
     Build,
     BuildStatus,
     Content,
+    EgressProxy,
+    HeaderRule,
     Isolation,
     Key,
     LogEntry,
@@ -20,11 +23,13 @@ from sandlot.engine.core.model import (
     PauseMode,
     Resources,
     Sandbox,
+    Secret,
     State,
     Tag,
     Team,
     Template,
 )
+from sandlot.sql.sealing import Sealer
 
 R = TypeVar("R")
 Values = Mapping[Any, Any]
@@ -81,7 +86,7 @@ def template_row(record: Template) -> dict[str, Any]:
     }
 
 
-def sandbox(row: Values) -> Sandbox:
+def sandbox(row: Values, sealer: Sealer) -> Sandbox:
     return _build(
         Sandbox,
         {
@@ -91,15 +96,19 @@ def sandbox(row: Values) -> Sandbox:
             "machine": _machine(row["machine"]) if row["machine"] is not None else None,
             "metadata": _read_only(row["metadata"]),
             "env_vars": _read_only(row["env_vars"]),
-            "network": _network(row["network"]),
+            "network": _network(row["network"], sealer.open(row["egress"])),
             "on_timeout": OnTimeout(row["on_timeout"]),
             "pause_mode": PauseMode(row["pause_mode"]) if row["pause_mode"] is not None else None,
         },
     )
 
 
-def sandbox_row(record: Sandbox) -> dict[str, Any]:
-    machine = record.machine
+def sandbox_row(record: Sandbox, sealer: Sealer) -> dict[str, Any]:
+    machine, network, egress = record.machine, _values(record.network), None
+    rules, proxy = network.pop("rules"), network.pop("egress_proxy")
+    network.pop("secrets")  # values are looked up anew whenever a node needs them
+    if rules or proxy is not None:
+        egress = sealer.seal({"rules": encode(rules), "egress_proxy": encode(proxy)})
     return {
         **_values(record),
         "state": record.state.value,
@@ -107,7 +116,8 @@ def sandbox_row(record: Sandbox) -> dict[str, Any]:
         "machine": {**_values(machine), "handle": dict(machine.handle)} if machine is not None else None,
         "metadata": dict(record.metadata),
         "env_vars": dict(record.env_vars),
-        "network": _values(record.network),
+        "network": network,
+        "egress": egress,
         "on_timeout": record.on_timeout.value,
         "pause_mode": record.pause_mode.value if record.pause_mode is not None else None,
     }
@@ -119,11 +129,20 @@ def _machine(values: Values) -> Machine:
     )
 
 
-def _network(values: Values) -> NetworkPolicy:
-    return _build(
-        NetworkPolicy,
-        {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()},
-    )
+def _network(values: Values, egress: Values | None) -> NetworkPolicy:
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    if egress is not None:
+        found["rules"] = decode(tuple[HeaderRule, ...], egress["rules"])
+        found["egress_proxy"] = decode(EgressProxy | None, egress["egress_proxy"])
+    return _build(NetworkPolicy, found)
+
+
+def secret(row: Values) -> Secret:
+    return _build(Secret, {**row, "metadata": _read_only(row["metadata"])})
+
+
+def secret_row(record: Secret) -> dict[str, Any]:
+    return {**_values(record), "metadata": dict(record.metadata)}
 
 
 def build(row: Values) -> Build:

@@ -24,7 +24,7 @@ class SqlSandboxes:
         async with self._database.write(f"add sandbox {sandbox.id!r}") as connection:
             if most is not None and (await connection.execute(_counted(None, counting))).scalar_one() >= most:
                 return False
-            await connection.execute(insert(sandboxes), records.sandbox_row(sandbox))
+            await connection.execute(insert(sandboxes), records.sandbox_row(sandbox, self._database.sealer))
         return True
 
     async def get(self, sandbox_id: str) -> Sandbox | None:
@@ -37,7 +37,9 @@ class SqlSandboxes:
 
     async def swap(self, old: Sandbox, new: Sandbox) -> Sandbox:
         mark = mark_of(old, new, self._clock())
-        return await revisions.swap(self._database, sandboxes, old, new, records.sandbox_row, mark)
+        return await revisions.swap(
+            self._database, sandboxes, old, new, lambda row: records.sandbox_row(row, self._database.sealer), mark
+        )
 
     async def query(
         self,
@@ -63,7 +65,7 @@ class SqlSandboxes:
             order = [sandboxes.c.started_at, sandboxes.c.id]
             query = select(sandboxes).where(*conditions).limit(limit)
             query = query.order_by(*(column.desc() for column in order) if descending else order)
-            return [records.sandbox(row) for row in (await connection.execute(query)).mappings()]
+            return [records.sandbox(row, self._database.sealer) for row in (await connection.execute(query)).mappings()]
 
     async def count(self, *, team_id: str | None = None, states: Collection[State] | None = None) -> int:
         async with self._database.read("count sandboxes") as connection:
@@ -77,7 +79,7 @@ class SqlSandboxes:
             .limit(limit)
         )
         async with self._database.read("look for sandboxes past their deadline") as connection:
-            return [records.sandbox(row) for row in (await connection.execute(query)).mappings()]
+            return [records.sandbox(row, self._database.sealer) for row in (await connection.execute(query)).mappings()]
 
     async def purge(self, ended_before: datetime) -> int:
         over = (sandboxes.c.state == State.ENDED.value, sandboxes.c.ended_at < ended_before)
@@ -89,7 +91,7 @@ class SqlSandboxes:
     async def _one(self, query: Select[tuple[object, ...]]) -> Sandbox | None:
         async with self._database.read("look up a sandbox") as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
-            return records.sandbox(row) if row is not None else None
+            return records.sandbox(row, self._database.sealer) if row is not None else None
 
 
 def _counted(team_id: str | None, states: Collection[State] | None) -> Select[int]:

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaD
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "0006"  # the newest migration: a database that has it needs no look at the migrations at all
+REVISION = "0007"  # the newest migration: a database that has it needs no look at the migrations at all
 
 metadata = MetaData()
 
@@ -90,6 +90,7 @@ sandboxes = Table(
     Column("metadata", Json, nullable=False),
     Column("env_vars", Json, nullable=False),
     Column("network", Json, nullable=False),
+    Column("egress", String),  # sealed: rules and proxy of its network, which may hold credentials
     Column("envd_token", String),
     Column("traffic_token", String),
     Column("timeout_s", Integer, nullable=False),
@@ -174,4 +175,20 @@ tags = Table(
     Column("tag", String, primary_key=True),
     Column("build_id", String, ForeignKey("builds.id", ondelete="CASCADE"), nullable=False),
     Column("created_at", UtcTime, nullable=False),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("team_id", String, ForeignKey("teams.id"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("value", String, nullable=False),  # sealed
+    Column("metadata", Json, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("last_used_at", UtcTime),
+    Index("secrets_team_name", "team_id", "name", unique=True),
+    Index("secrets_list", "team_id", "created_at", "id"),
 )

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, Table, insert, select, update
 from sandlot.platform.core.errors import Conflict
 from sandlot.platform.core.events import Event
 from sandlot.platform.core.ports import Record
-from sandlot.platform.store.database import SEALED, Database
+from sandlot.platform.store.database import Database
 from sandlot.platform.store.events import Route, append
 from sandlot.platform.store.records import Row
 
@@ -29,7 +29,7 @@ class AggregateTable(Generic[Record]):
 class AggregateRows(Generic[Record]):
     def __init__(self, database: Database, kind: AggregateTable[Record], route: Route = lambda _: ()) -> None:
         self._database, self._kind, self._route = database, kind, route
-        self._secrets = tuple(column.name for column in SEALED if column.table is kind.table)
+        self._secrets = tuple(column.name for column in Database.tables.sealed if column.table is kind.table)
 
     async def add(self, record: Record, *events: Event) -> None:
         async with self._database.write(f"add {self._kind.noun} {record.id!r}") as connection:

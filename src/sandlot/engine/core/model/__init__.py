@@ -27,7 +27,7 @@ from sandlot.engine.core.model.machine import (
     Resources,
     Usage,
 )
-from sandlot.engine.core.model.network import NetworkPolicy, Slot
+from sandlot.engine.core.model.network import EgressProxy, HeaderRule, NetworkPolicy, Slot
 from sandlot.engine.core.model.node import (
     MachineExited,
     NewMachine,
@@ -38,6 +38,7 @@ from sandlot.engine.core.model.node import (
     RunningMachine,
 )
 from sandlot.engine.core.model.sandbox import Key, LifecycleMark, OnTimeout, Sandbox, State, Team
+from sandlot.engine.core.model.secret import Secret
 from sandlot.engine.core.model.template import Tag, Template
 
 __all__ = [
@@ -48,7 +49,9 @@ __all__ = [
     "BuildStatus",
     "Checkpoint",
     "Content",
+    "EgressProxy",
     "Exit",
+    "HeaderRule",
     "Image",
     "Instance",
     "Isolation",
@@ -72,6 +75,7 @@ __all__ = [
     "Resources",
     "RunningMachine",
     "Sandbox",
+    "Secret",
     "Slot",
     "State",
     "Step",

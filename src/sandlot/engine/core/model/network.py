@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderRule:
+    """Headers that requests to a domain leave with, whatever the sandbox said under the same names.
+
+    A value may name secrets: `${e2b.secrets.NAME}`. A name that begins with `SECRET_PLACEHOLDER_` is no header: wherever a
+    header of such a request has it, the value takes its place.
+    """
+
+    domain: str  # lower case; a name, or `*.suffix`
+    headers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressProxy:
+    """A SOCKS5 proxy that everything leaves through which a sandbox sends by TCP."""
+
+    host: str
+    port: int
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    use_tls: bool = False
+    server_name: str | None = None  # the name in its certificate; None: `host`
+    ca_cert: str | None = field(default=None, repr=False)  # PEM; None: what this host trusts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +47,10 @@ class NetworkPolicy:
     mask_request_host: str | None = None
     https_ports: tuple[int, ...] = ()
     dns_servers: tuple[str, ...] | None = None  # None: the host's resolvers; (): none at all
+    rules: tuple[HeaderRule, ...] = ()
+    egress_proxy: EgressProxy | None = None
+    # Values of the secrets that the rules name. Only a node is told them: in rows they are not.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,15 @@ from sandlot.engine.core.ports.clock import Clock
 from sandlot.engine.core.ports.network import Network
 from sandlot.engine.core.ports.node import Node, NodeHost, NodeMachines, NodeProxy, NodeSnapshots
 from sandlot.engine.core.ports.runtime import Capturing, Freezing, LayerExporting, LimitReporting, Renaming, Runtime
-from sandlot.engine.core.ports.store import AccessStore, BuildStore, HistoryStore, SandboxStore, TagStore, TemplateStore
+from sandlot.engine.core.ports.store import (
+    AccessStore,
+    BuildStore,
+    HistoryStore,
+    SandboxStore,
+    SecretStore,
+    TagStore,
+    TemplateStore,
+)
 
 __all__ = [
     "AccessStore",
@@ -28,6 +36,7 @@ __all__ = [
     "Renaming",
     "Runtime",
     "SandboxStore",
+    "SecretStore",
     "TagStore",
     "TemplateStore",
     "Uploads",

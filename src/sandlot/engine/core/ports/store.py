@@ -13,6 +13,7 @@ from sandlot.engine.core.model import (
     LifecycleMark,
     LogEntry,
     Sandbox,
+    Secret,
     State,
     Tag,
     Team,
@@ -160,3 +161,29 @@ class TagStore(Protocol):
 
     async def list(self, template_id: str) -> Sequence[Tag]:
         """By name of the tag."""
+
+
+class SecretStore(Protocol):
+    """Values go in sealed, and come out for `values` alone."""
+
+    async def add(self, secret: Secret, value: str, *, most: int) -> bool:
+        """False, and nothing is written, if the team has `most` secrets. Raises `Conflict` if it has one of this name."""
+
+    async def find(self, team_id: str, ref: str) -> Secret | None:
+        """By id or name."""
+
+    async def page(
+        self, team_id: str, *, limit: int | None = None, after: tuple[datetime, str] | None = None
+    ) -> Sequence[Secret]:
+        """Oldest first. `after`: (created_at, id) of the last one already seen."""
+
+    async def replace(self, secret: Secret, value: str) -> bool:
+        """Write the next version; False if the row does not have the version before it."""
+
+    async def delete(self, secret_id: str) -> bool: ...
+
+    async def values(self, team_id: str, names: Collection[str]) -> Mapping[str, str]:
+        """The values of those that exist, by name."""
+
+    async def touch(self, team_id: str, names: Collection[str], at: datetime) -> None:
+        """Note that they were used."""

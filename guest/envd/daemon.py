@@ -189,7 +189,7 @@ def _open_descriptors() -> list[int]:
 
 
 def main(arguments: list[str]) -> int:
-    options = {"--host": "0.0.0.0", "--port": str(PORT), "--etc": "/etc", "--run": "/run/e2b"}
+    options = {"--host": "0.0.0.0", "--port": str(PORT), "--etc": "/etc", "--run": "/run/e2b", "--init": ""}
     for name, value in zip(arguments[::2], arguments[1::2], strict=False):
         if name not in options:
             print(f"envd: unknown option {name}; options are {' '.join(options)}", file=sys.stderr)
@@ -197,5 +197,8 @@ def main(arguments: list[str]) -> int:
         options[name] = value
     _prepare()
     state = State(Users(options["--etc"]), options["--run"])
+    if options["--init"]:  # what is otherwise given by /init, for a daemon that must know it whenever it starts
+        with open(options["--init"], "rb") as file:
+            state.init(file.read(MAX_INIT))
     asyncio.run(serve(options["--host"], int(options["--port"]), state))
     return 0

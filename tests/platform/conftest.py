@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.conftest import in_pristine
 from tests.e2e.server import Server
+from tests.platform.docker_world import DockerWorld, a_docker_world
 from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import Served, by_url, scripted
 
@@ -17,6 +18,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A real server with the container runtime; its own platform is the one of the default `./sandlot up`."""
     with in_pristine(tmp_path_factory, "container") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def docker_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerWorld]:
+    """A Docker daemon of the tests' own, with one image."""
+    with a_docker_world(tmp_path_factory.mktemp("docker")) as world:
+        yield world
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
-"""What every provider does: the scripted one of the tests, and the real one over E2B's protocol."""
+"""What every provider does: the scripted one of the tests, the real one over E2B's protocol, and Docker's."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 from tests.e2e.server import Server
+from tests.platform.docker_world import of_docker
 from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import until
 
@@ -28,12 +30,19 @@ def real(server: Server, **changes: str) -> E2BProvider:
     return E2BProvider("real", known, platform=f"plt-{secrets.token_hex(4)}")
 
 
-@pytest.fixture(params=["scripted", "real"])
+@pytest.fixture(params=["scripted", "real", "docker"])
 async def any_provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
-    made: Provider = ScriptedProvider() if request.param == "scripted" else real(request.getfixturevalue("engine"))
-    yield made
-    for found in await made.inventory():
-        await made.kill(found.id)
+    async with AsyncExitStack() as stack:
+        made: Provider
+        if request.param == "scripted":
+            made = ScriptedProvider()
+        elif request.param == "real":
+            made = real(request.getfixturevalue("engine"))
+        else:
+            made = await stack.enter_async_context(of_docker(request.getfixturevalue("docker_world")))
+        yield made
+        for found in await made.inventory():
+            await made.kill(found.id)
 
 
 def spec() -> SandboxSpec:

@@ -15,7 +15,7 @@ from sandlot.platform.agents.descriptions import load_agents
 from sandlot.platform.api.app import Platform
 from sandlot.platform.api.deps import Deps
 from sandlot.platform.audit.log import AuditLog
-from sandlot.platform.config.configuration import CloudTable, Configuration, LocalTable, ProviderConfig, UrlTable
+from sandlot.platform.config.configuration import Configuration
 from sandlot.platform.console.histories import ConsoleHistories
 from sandlot.platform.console.logins import Logins
 from sandlot.platform.console.metering import MeterStores, UsageMeter
@@ -29,7 +29,6 @@ from sandlot.platform.events.log import EventLog
 from sandlot.platform.events.webhook_http import HttpWebhookTransport
 from sandlot.platform.identity.keys import Access
 from sandlot.platform.models.upstream import Upstream
-from sandlot.platform.providers.e2b import Address, E2BProvider
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.background import BackgroundCommands
 from sandlot.platform.sessions.commands import Commands
@@ -60,10 +59,9 @@ from sandlot.platform.tunnel.service import Tunnels
 from sandlot.wiring.clock import now
 from sandlot.wiring.forges import ForgeParts, build_forges
 from sandlot.wiring.models import ModelParts, build_models
+from sandlot.wiring.providers import Locate, ProviderParts, build_providers
 from sandlot.wiring.tasks import TaskParts, build_tasks
 from sandlot.wiring.triggers import TriggerParts, build_triggers
-
-Locate = Callable[[], Awaitable[Address]]
 
 
 class Loop(Protocol):
@@ -109,7 +107,21 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         events = EventLog(SqlEvents(setup.database, route))
         await events.open()
         state = SessionState(store=SqlSessions(setup.database, route), events=events, clock=clock)
-        made = setup.providers(identity) if setup.providers else _providers(config, identity, setup.engine)
+        made = (
+            setup.providers(identity)
+            if setup.providers
+            else await stack.enter_async_context(
+                build_providers(
+                    ProviderParts(
+                        configuration=config,
+                        platform=identity,
+                        secret=await SqlFacts(setup.database).once("docker-secret", lambda: secrets.token_hex(32)),
+                        data_dir=setup.data_dir,
+                        engine=setup.engine,
+                    )
+                )
+            )
+        )
         providers = ProviderRegistry(made, clock)
         queue = Queue(state=state, providers=providers, limits=config.limits)
         sessions = Sessions(
@@ -275,46 +287,3 @@ async def _close(parts: Sequence[Closing]) -> None:
     """In this order."""
     for part in parts:
         await part.close()
-
-
-def _providers(config: Configuration, identity: str, engine: Locate | None) -> dict[str, Provider]:
-    return {
-        name: E2BProvider(
-            name,
-            _locate(plan, engine),
-            platform=identity,
-            template=plan.table.template,
-            timeout_s=plan.table.timeout,
-        )
-        for name, plan in config.providers.items()
-    }
-
-
-def _locate(plan: ProviderConfig, engine: Locate | None) -> Locate:
-    table = plan.table
-    if isinstance(table, LocalTable):
-        assert engine is not None  # the configuration was checked for it
-        return engine
-    assert plan.key is not None
-    address = _cloud(table, plan.key) if isinstance(table, CloudTable) else _url(table, plan.key)
-
-    async def known() -> Address:
-        return address
-
-    return known
-
-
-def _cloud(table: CloudTable, key: str) -> Address:
-    return Address(api_url=f"https://api.{table.domain}", domain=table.domain, key=key)
-
-
-def _url(table: UrlTable, key: str) -> Address:
-    secure = (table.sandbox_url or table.api_url).startswith("https:")
-    domain = table.domain or table.api_url.split("://", 1)[1].split("/", 1)[0].removeprefix("api.")
-    return Address(
-        api_url=table.api_url.rstrip("/"),
-        domain=domain,
-        key=key,
-        sandbox_url=table.sandbox_url.rstrip("/") if table.sandbox_url else None,
-        public_scheme="https" if secure else "http",
-    )

@@ -7,9 +7,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sandlot.platform.config.github import GitHubConfig, GitHubTable, TriggerTable, github_config, trigger_rules
 from sandlot.platform.config.models import (
@@ -20,6 +20,18 @@ from sandlot.platform.config.models import (
     ModelsTable,
     PriceTable,
 )
+from sandlot.platform.config.providers import (
+    DAY_S,
+    KEYS,
+    KINDS,
+    ConfigTable,
+    LocalTable,
+    ProviderConfig,
+    ProviderTable,
+    Timeout,
+    ValueReference,
+    provider_config,
+)
 from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.events import check_pattern
 from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
@@ -28,77 +40,19 @@ from sandlot.platform.core.tasks import TaskPolicy
 from sandlot.platform.core.triggers import DEFAULT_RULES, TriggerRule
 
 NAME = "sandlot.toml"
-DAY_S = 86400
 Seconds = Annotated[int, Field(ge=0, le=366 * DAY_S)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ValueReference(_Table):
-    """A value in an environment variable of the server, or in a file."""
-
-    env: str | None = None
-    file: Path | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> ValueReference:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("say where the value is: either env or file")
-        return self
-
-
-class _Keyed(_Table):
-    key_env: str | None = None
-    key_file: Path | None = None
-    template: str | None = None
-    timeout: Annotated[int, Field(ge=1, le=30 * DAY_S)] = 3600
-
-    @model_validator(mode="after")
-    def _one_key(self) -> _Keyed:
-        if self.key_env is not None and self.key_file is not None:
-            raise ValueError("the key is either in key_env or in key_file, not in both")
-        return self
-
-
-class LocalTable(_Table):
-    """The engine of this server."""
-
-    kind: Literal["local"]
-    template: str | None = None
-    timeout: Annotated[int, Field(ge=1, le=30 * DAY_S)] = 3600
-
-
-class CloudTable(_Keyed):
-    """E2B Cloud."""
-
-    kind: Literal["e2b"]
-    domain: str = "e2b.app"
-
-
-class UrlTable(_Keyed):
-    """Any other server that speaks E2B's protocol."""
-
-    kind: Literal["url"]
-    api_url: Annotated[str, Field(pattern=r"^https?://")]
-    sandbox_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    domain: str | None = None
-
-
-ProviderTable = Annotated[LocalTable | CloudTable | UrlTable, Field(discriminator="kind")]
-
-
-class AgentTable(_Table):
+class AgentTable(ConfigTable):
     provider: str | None = None
     template: str | None = None
-    timeout: Annotated[int, Field(ge=1, le=30 * DAY_S)] | None = None
+    timeout: Timeout | None = None
     envs: Mapping[str, str | ValueReference] = {}
 
 
-class LimitsTable(_Table):
+class LimitsTable(ConfigTable):
     running: PositiveInt = 20
     running_per_user: PositiveInt = 5
     sessions_per_user: PositiveInt = 50
@@ -106,7 +60,7 @@ class LimitsTable(_Table):
     queue_timeout: Annotated[int, Field(ge=1, le=DAY_S)] = 600
 
 
-class PolicyTable(_Table):
+class PolicyTable(ConfigTable):
     idle_pause: Seconds = 600
     max_age: Seconds = 7 * DAY_S
     on_timeout: TimeoutAction = TimeoutAction.PAUSE
@@ -118,7 +72,7 @@ def _tasks_at_once() -> int:
     return min(16, max(2, 2 * (os.cpu_count() or 1)))
 
 
-class TasksTable(_Table):
+class TasksTable(ConfigTable):
     """Limits of tasks. `running` is how many are worked on at once; by default twice the CPUs."""
 
     running: Annotated[int, Field(ge=1, le=1000, default_factory=_tasks_at_once)]
@@ -132,7 +86,7 @@ class TasksTable(_Table):
     max_artifact_mb: PositiveInt = 64
 
 
-class WebhookTable(_Table):
+class WebhookTable(ConfigTable):
     name: Name
     url: Annotated[str, Field(pattern=r"^https?://")]
     secret_env: str | None = None
@@ -142,11 +96,11 @@ class WebhookTable(_Table):
     private: bool = False
 
 
-class ConsoleTable(_Table):
+class ConsoleTable(ConfigTable):
     hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")], ...] = ()
 
 
-class _File(_Table):
+class _File(ConfigTable):
     default: str | None = None
     providers: Mapping[Name, ProviderTable] = {}
     agents: Mapping[Name, AgentTable] = {}
@@ -162,15 +116,6 @@ class _File(_Table):
     prices: Mapping[str, PriceTable] = {}
     budgets: BudgetsTable = BudgetsTable()
     triggers: tuple[TriggerTable, ...] | None = None
-
-
-class ProviderConfig(BaseModel):
-    """One provider with its key looked up."""
-
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
-
-    table: LocalTable | CloudTable | UrlTable
-    key: Annotated[str | None, Field(repr=False)] = None
 
 
 class Configuration(BaseModel):
@@ -209,15 +154,13 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
     if not providers:
         if not has_engine:
             raise ConfigurationError(
-                f'{place}: there is no provider; add [providers.<name>] with kind = "url" or "e2b"'
+                f'{place}: there is no provider; add [providers.<name>] with kind = "url", "e2b" or "docker"'
             )
         providers = {"local": LocalTable(kind="local")}
     _check_names(place, file, providers, has_engine)
     return Configuration(
         default=file.default or next(iter(providers)),
-        providers={
-            name: ProviderConfig(table=table, key=_key(name, table, look_up)) for name, table in providers.items()
-        },
+        providers={name: provider_config(name, table, look_up.secret) for name, table in providers.items()},
         agents={name: _agent(name, table, look_up) for name, table in file.agents.items()},
         envs=look_up.values("envs", file.envs),
         limits=_limits(file.limits),
@@ -323,15 +266,6 @@ class _Lookup:
         return found
 
 
-def _key(name: str, table: LocalTable | CloudTable | UrlTable, look_up: _Lookup) -> str | None:
-    if isinstance(table, LocalTable):
-        return None
-    key = look_up.secret(f"providers.{name}", table.key_env, table.key_file)
-    if key is None:
-        raise ConfigurationError(f"providers.{name}: the key is missing; say where it is with key_env or key_file")
-    return key
-
-
 def _models(place: str, tables: Mapping[str, ModelsTable], look_up: _Lookup) -> Sequence[ModelEndpoint]:
     """Without any in the file: those whose keys are in the server's environment."""
     if not tables:
@@ -414,7 +348,7 @@ def _webhook(table: WebhookTable, look_up: _Lookup) -> Webhook:
 
 
 _KNOWN = {
-    "providers": sorted({*LocalTable.model_fields, *CloudTable.model_fields, *UrlTable.model_fields}),
+    "providers": KEYS,
     "agents": sorted(AgentTable.model_fields),
     "limits": sorted(LimitsTable.model_fields),
     "policy": sorted(PolicyTable.model_fields),
@@ -431,7 +365,7 @@ _KNOWN = {
 
 def _problem(found: Mapping[str, Any]) -> str:
     """One problem in words. The value itself is not repeated: it may be a secret in the wrong place."""
-    kinds = ("local", "e2b", "url", "ValueReference", "str")  # pydantic's own steps on the way, not keys of the file
+    kinds = (*KINDS, "ValueReference", "str")  # pydantic's own steps on the way, not keys of the file
     steps = [str(step) for step in found["loc"]]
     place = ".".join(step for i, step in enumerate(steps) if not (i >= 2 and step in kinds)) or "the file"
     if found["type"] == "extra_forbidden":
@@ -440,6 +374,6 @@ def _problem(found: Mapping[str, Any]) -> str:
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
         return f"{place}: unknown key; {hint}"
     if found["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return f'{place}: kind must be one of "local", "e2b", "url"'
+        return f"{place}: kind must be one of {', '.join(KINDS)}"
     text = str(found["msg"]).removeprefix("Value error, ")
     return f"{place}: {text[:1].lower()}{text[1:200]}"

@@ -88,6 +88,11 @@ print(json.dumps({name: path for name, path in found.items() if path}))
 
 def guest_argv(*options: str) -> tuple[str, ...]:
     """The command that starts envd inside a sandbox; `options` are envd's own."""
+    return (*guest_python(), f"{GUEST_MOUNT}/lib/python{sysconfig.get_python_version()}/start.pyc", *options)
+
+
+def guest_python() -> tuple[str, ...]:
+    """The command that starts the guest runtime's Python inside a sandbox."""
     library = f"{GUEST_MOUNT}/lib"
     return (
         f"{library}/{loader().name}",
@@ -100,8 +105,6 @@ def guest_argv(*options: str) -> tuple[str, ...]:
         "-B",
         "-X",
         "utf8",
-        f"{library}/python{sysconfig.get_python_version()}/start.pyc",
-        *options,
     )
 
 
@@ -195,10 +198,7 @@ async def _assemble(target: Path, python: Path, sources: Path) -> None:
 
 def _write_sudo(path: Path) -> None:
     """The stand-in for sudo, which gVisor machines find instead of the image's own."""
-    library = f"{GUEST_MOUNT}/lib"
-    interpreter = (
-        f"{library}/{loader().name} --inhibit-cache --library-path {library} {GUEST_MOUNT}/bin/python3 -I -S -B -X utf8"
-    )
+    interpreter = " ".join(guest_python())
     path.write_text(f'#!/bin/sh\nexec {interpreter} -c "from envd.sudo import run; run()" "$@"\n')
     path.chmod(0o755)
 

@@ -104,12 +104,12 @@ class MachineFactory:
             live.token = new.envd_token
             try:
                 with span("policy"):
-                    await self._network.apply(live.instance.machine_id, new.network)
+                    await asyncio.gather(
+                        self._network.apply(live.instance.machine_id, new.network), self._rename(live, new.sandbox_id)
+                    )
                 with span("thaw"):
                     await self.thaw(new.sandbox_id)
                 await self._boot.identify(self.runtime_of(live), new, live.instance, live.machine.address, held_token)
-                if isinstance(runtime := self.runtime_of(live), Renaming):
-                    await runtime.rename(live.instance, new.sandbox_id)
                 if live.has_ended:
                     raise MachineFailed(f"the machine of sandbox {new.sandbox_id} has ended")
                 live.is_leased = (
@@ -119,6 +119,11 @@ class MachineFactory:
                 await processes.to_the_end(self.free(new.sandbox_id))
                 raise
             return live
+
+    async def _rename(self, live: LiveMachine, name: str) -> None:
+        """Where the guest may not set its host name: while the machine is still frozen, beside other work."""
+        if isinstance(runtime := self.runtime_of(live), Renaming):
+            await runtime.rename(live.instance, name)
 
     def _watched(self, runtime: Runtime, started: StartedMachine, token: str | None, *, is_leased: bool) -> LiveMachine:
         return self._watch(

@@ -19,6 +19,7 @@ from sandlot.platform.core.ports import Clock, DeliveryStore, WebhookTransport
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.5
+NOBODY_S = 30.0  # where no webhook is configured, only what an earlier configuration left has to be given up
 PAGE = 100
 AT_ONCE = 8
 MAX_ATTEMPTS = 12  # with the waits below: some nine hours
@@ -66,7 +67,7 @@ class WebhookDeliverer:
 
     async def run(self, interval_s: float = INTERVAL_S) -> None:
         while True:
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(interval_s if self._webhooks else NOBODY_S)
             try:
                 await self.deliver_due()
             except PlatformError as error:

@@ -18,6 +18,7 @@ from sandlot.platform.tasks.state import TaskState
 
 log = logging.getLogger(__name__)
 POLL_S = 1.0
+ALONE_POLL_S = 5.0  # no other process changes tasks, and every change of our own wakes the queue
 LEASE = timedelta(seconds=30)
 RENEW_S = 8.0
 Work = Callable[[Task], Awaitable[None]]
@@ -63,7 +64,7 @@ class TaskQueue:
             except Unavailable as error:
                 log.error("the queue of tasks is blocked: %s", error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), POLL_S)
+                await asyncio.wait_for(self._wake.wait(), ALONE_POLL_S if self._is_alone else POLL_S)
             self._wake.clear()
 
     async def dispatch(self) -> None:

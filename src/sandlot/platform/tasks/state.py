@@ -73,9 +73,12 @@ class TaskState(AggregateState[Task, TaskStatus]):
             told = replace(task, **changes, revision=task.revision + 1)
             events = () if quiet else (self.event(told, TaskEventType.CHANGED),)
             try:
-                return await self.change(task, *events, **changes)
+                changed = await self.change(task, *events, **changes)
             except Conflict:
                 continue
+            if not quiet:
+                self._tell()  # what it waits for may have changed
+            return changed
         raise Conflict(f"task {id!r} keeps changing; try again")
 
     async def update_attempt(self, id: str, number: int, *, quiet: bool = False, **changes: Any) -> Task:

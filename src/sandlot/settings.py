@@ -44,10 +44,11 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(None, description="The certificate's private key (PEM).")
     https_port: int | None = Field(
         None,
-        ge=1,
+        ge=0,
         le=65535,
         description="A second port with the same services. 443: addresses of sandboxes then need no port number, which some "
-        "clients cannot deal with. Where it is taken, a server without a domain says so and does without.",
+        "clients cannot deal with. Where it is taken, a server without a domain says so and does without. "
+        "Unset: 443, where it is free, for a server without a domain on the usual port. 0: none.",
     )
     runtime: Literal["auto", "gvisor", "container"] = Field(
         "auto", description="How sandboxes are isolated where a template does not say. `auto`: gVisor where it works."

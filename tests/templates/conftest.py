@@ -22,6 +22,10 @@ DISK_MB = 192
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cache_with_base(tmp_path_factory)
+
+
+def cache_with_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Links to the base template of this machine: layers are read-only, and tests leave nothing in the shared cache."""
     layer = base.read_recipe().layer
     directory = tmp_path_factory.mktemp("cache")

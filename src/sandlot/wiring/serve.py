@@ -19,7 +19,7 @@ from sandlot.server.certificates import Certificate, find_certificate
 from sandlot.server.errors import StartupFailed
 from sandlot.server.http import Server, build_config
 from sandlot.server.https_only import HttpsOnly
-from sandlot.settings import LOCAL_DOMAIN, Settings
+from sandlot.settings import DEFAULT_PORT, LOCAL_DOMAIN, Settings
 from sandlot.wiring.builds import Progress
 from sandlot.wiring.clock import now
 from sandlot.wiring.combined import MountedPlatform, loopback_listener, open_platform
@@ -27,6 +27,8 @@ from sandlot.wiring.engine import Engine, Loop, open_engine
 from sandlot.wiring.own_address import OwnAddress
 
 log = logging.getLogger(__name__)
+
+HTTPS_PORT = 443  # what addresses without a port mean
 
 
 def serve(settings: Settings, progress: Progress = lambda _: None) -> None:
@@ -132,14 +134,17 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _bind_second(settings: Settings) -> socket.socket | None:
     """The port that addresses need not name; whoever has it already keeps it."""
-    if settings.https_port is None:
+    is_usual = settings.domain is None and settings.port == DEFAULT_PORT
+    port = (HTTPS_PORT if is_usual else 0) if settings.https_port is None else settings.https_port
+    if not port:
         return None
     try:
-        return _bind(settings.host, settings.https_port)
+        return _bind(settings.host, port)
     except StartupFailed as error:
         if settings.domain:  # whose addresses are given out without a port
             raise
-        log.warning("SANDLOT_HTTPS_PORT: %s. Addresses of sandboxes name the first port instead", error)
+        level = logging.DEBUG if settings.https_port is None else logging.WARNING
+        log.log(level, "no second port (SANDLOT_HTTPS_PORT): %s. Addresses of sandboxes name the first one", error)
         return None
 
 

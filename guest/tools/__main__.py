@@ -23,6 +23,9 @@ def main() -> None:
     token = actions.add_parser("token", help="print a new token that may use the tools")
     admit = actions.add_parser("admit", help="let in a token that the caller made, by its hash")
     admit.add_argument("sha256", help="of the token, 64 hexadecimal digits")
+    viewer = actions.add_parser("admit-viewer", help="let a token look at the screen once, within a minute")
+    viewer.add_argument("sha256", help="of the token, 64 hexadecimal digits")
+    viewer.add_argument("--control", action="store_true", help="and use mouse and keyboard")
     idle = actions.add_parser("idle", help="print for how many seconds nobody has used the tools")
     idle.add_argument("--port", type=int, default=6060)
     for action in (token, admit):
@@ -34,12 +37,26 @@ def main() -> None:
     if options.action == "idle":
         _idle(options.port)
         return
+    if options.action == "admit-viewer":
+        _admit_viewer(options)
+        return
     admission = Admission(options.state, options.identity)
     try:
         if options.action == "token":
             print(admission.new_token(os.environ, options.url))
         else:
             admission.admit(options.sha256, os.environ, options.url)
+    except (OSError, ValueError) as error:
+        sys.exit(f"sandlot-tools: {error}")
+
+
+def _admit_viewer(options: argparse.Namespace) -> None:
+    from tools.viewers import Viewers
+
+    try:
+        Viewers(options.state, Admission(options.state, options.identity)).admit(
+            options.sha256, control=options.control
+        )
     except (OSError, ValueError) as error:
         sys.exit(f"sandlot-tools: {error}")
 

@@ -21,9 +21,12 @@ from tools.agents import Agents
 from tools.browser import Browser
 from tools.chromium import Chromium
 from tools.commands import Commands
+from tools.desktop import Desktop
 from tools.files import Files
 from tools.ports import Ports
 from tools.proxies import Proxies
+from tools.screen import PATH as SCREEN
+from tools.screen import Screen
 from tools.searching import Searching
 from tools.terminals import Terminals
 from tools.todo import Todo
@@ -35,7 +38,7 @@ MOST_BODY = 32 << 20
 log = logging.getLogger(__name__)
 
 INSTRUCTIONS = """A Linux sandbox of your own. Read and change files, run commands, keep programs running in the background
-(shell_*), use a browser (browser_*), make ports reachable (expose_port), keep a list of what is to do (todo_*).
+(shell_*), use a browser (browser_*) and, where there is a screen, the desktop (desktop_*), make ports reachable (expose_port), keep a list of what is to do (todo_*).
 Relative paths begin at the home directory. Long output is cut in the middle."""
 
 Message = MutableMapping[str, Any]
@@ -58,26 +61,28 @@ def build(workspace: Workspace, config: Path) -> Door:
     for topic in topics:
         for function in topic.tools():
             server.add_tool(Tool.from_function(function, output_schema=None))
-    for provider in (Agents(workspace), proxies):
+    for provider in (Agents(workspace), Desktop(workspace), proxies):
         server.add_provider(provider)
     app = server.http_app(
         path=PATH,
         stateless_http=True,  # a sandbox may be paused, forked and moved between two calls
         host_origin_protection=False,  # the token protects this door; a browser has none to send by itself
     )
-    return Door(app, workspace.admission)
+    return Door(app, workspace.admission, Screen(workspace))
 
 
 class Door:
     """Looks at the token before it reads anything else of a request."""
 
-    def __init__(self, app: Any, admission: Admission) -> None:
-        self._app, self._admission = app, admission
+    def __init__(self, app: Any, admission: Admission, screen: Screen) -> None:
+        self._app, self._admission, self._screen = app, admission, screen
         self._inside, self._left_at = 0, time.monotonic()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket" and scope["path"] == SCREEN:
+            await self._screen(_bearer(scope), receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         elif scope["path"] == "/health":
@@ -123,6 +128,8 @@ async def serve(workspace: Workspace, config: Path, host: str, port: int) -> Non
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=3,
+        ws_max_size=1 << 20,
+        ws_per_message_deflate=False,
     )
     server = _Announcing(listening)
     await server.serve()

@@ -258,10 +258,12 @@ async def test_snapshots_and_what_a_start_command_would_miss_are_started_afresh(
     host = Host()
     assert await host.asked(2, replace(NEW, template=replace(TEMPLATE, source="i1"))) == [None, None]
     assert not host.machines
-    service = replace(NEW, template=replace(TEMPLATE, start_cmd="serve"))
-    await host.asked(1, service)
+    service = replace(NEW, template=replace(TEMPLATE, start_cmd="serve", env={"DISPLAY": ":0"}))
+    await host.asked(2, service)
     assert await host.take(replace(service, env_vars={"PORT": "1"})) is None
     assert await host.take(replace(service, network=NetworkPolicy(allow_internet=False))) is None
+    assert await host.take(replace(service, env_vars={"DISPLAY": ":1"})) is None
+    assert await host.take(replace(service, env_vars={"DISPLAY": ":0"})) is not None, "the start command had it, too"
     assert await host.take(service) is not None
 
 

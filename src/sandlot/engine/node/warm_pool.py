@@ -294,10 +294,14 @@ def _can_be_warm(new: NewMachine) -> bool:
 
 
 def _fits(new: NewMachine) -> bool:
-    """What a start command did while its machine was started ahead, it did without the caller's variables and rules."""
+    """What a start command did while its machine was started ahead, it did without the caller's variables and rules.
+
+    It had those of the template: a caller who gives the same ones again takes nothing from it.
+    """
     if new.template.start_cmd is None or new.checkpoint is not None:
         return True
-    return not new.env_vars and replace(new.network, allow_public_traffic=True) == NetworkPolicy()
+    given = {name: value for name, value in new.env_vars.items() if new.template.env.get(name) != value}
+    return not given and replace(new.network, allow_public_traffic=True) == NetworkPolicy()
 
 
 def _blank(new: NewMachine) -> NewMachine:

@@ -144,9 +144,12 @@ async def test_events_keep_their_order_however_many_write(database: Database) ->
         ids = await following
     assert ids == sorted(set(ids)) and len(ids) == 50, "a reader passed an event that showed up later"
     assert await events.last_id() == ids[-1]
+    assert not await events.forgot(0, None) and not await events.forgot(ids[10], "ada")
     assert await events.purge(NOW + timedelta(days=1)) == 50
+    assert await events.forgot(ids[10], None), "a reader at this place has missed events"
     await events.append(event())
     assert await events.last_id() > ids[-1], "a number was used twice"
+    assert await events.forgot(ids[10], "ada") and not await events.forgot(ids[-1], "ada")
 
 
 async def test_events_are_about_any_subject_and_chosen_by_it(database: Database) -> None:

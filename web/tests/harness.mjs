@@ -48,7 +48,7 @@ export async function inBrowser(run, options = {}) {
     if (left.length) throw new Error(left.join("\n"));
   } finally {
     input.close();
-    process.stdin.unref();
+    process.stdin.unref?.();
     await browser.close();
   }
 }

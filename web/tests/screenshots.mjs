@@ -1,7 +1,7 @@
 // Screenshots of every page in both themes, on a desktop and on a phone: node screenshots.mjs DIR, with CONSOLE_URL and CONSOLE_LINK.
 import { mkdir } from "node:fs/promises";
 import { BASE, inBrowser } from "./harness.mjs";
-import { pagesOf, richest, show, SIZES, THEMES } from "./pages.mjs";
+import { pagesOf, show, SIZES, THEMES } from "./pages.mjs";
 
 const directory = process.argv[2];
 await mkdir(directory, { recursive: true });
@@ -14,7 +14,7 @@ await inBrowser(async ({ context }) => {
     await page.screenshot({ path: `${directory}/desktop-${theme}-login.png` });
   }
   await page.goto(process.env.CONSOLE_LINK);
-  const pages = await pagesOf(page, await richest(page));
+  const pages = await pagesOf(page);
   for (const [size, viewport] of Object.entries(SIZES)) {
     await page.setViewportSize(viewport);
     for (const theme of THEMES) {

@@ -20,11 +20,18 @@ await inBrowser(async ({ context, expected }) => {
   await ask("kill");
   for (const page of [one, two]) await page.getByText(/As of \d\d:\d\d:\d\d, reconnecting/).waitFor();
   assert.equal(await shown(one), 5, "what is known stays on the page");
+  // Nobody acts on what may be out of date.
+  await one.getByRole("article", { name: /^Streamed 0/ }).hover();
+  await one.getByRole("button", { name: "What to do with Streamed 0" }).click();
+  await until(() => one.getByRole("menuitem", { name: "Start" }).isDisabled(), "acts are off while the page is stale");
+  await one.keyboard.press("Escape");
+  await ask("forget"); // the log of events ends before what this page has seen
   await ask("up");
   for (let n = 5; n < 10; n += 1) await make(n);
   for (const page of [one, two]) {
     await page.getByText("Live", { exact: true }).waitFor({ timeout: 60_000 });
     await until(async () => (await shown(page)) === 10, "what came meanwhile is there, too, once");
+    await page.getByText("Written while nobody looked").waitFor();
   }
 
   // The tab that reads goes away: another takes over, without a gap.

@@ -36,3 +36,17 @@ export function useLiveEvents(prefix: string, take: (event: LiveEvent) => void):
   const stream = useLive();
   useEffect(() => stream.onEvent((event) => event.type.startsWith(prefix) && take(event)), [stream, prefix, take]);
 }
+
+const OLD_MS = 5000;
+
+/** Whether what is shown is so old that nobody should act on it. */
+export function useIsOld(): boolean {
+  const { state, since } = useLiveStatus();
+  const [isOld, setOld] = useState(false);
+  useEffect(() => {
+    if (state !== "stale") return setOld(false);
+    const timer = setTimeout(() => setOld(true), Math.max(0, since + OLD_MS - Date.now()));
+    return () => clearTimeout(timer);
+  }, [state, since]);
+  return isOld;
+}

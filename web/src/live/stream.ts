@@ -18,6 +18,7 @@ type Said =
 
 const CHANNEL = "sandlot-live";
 const KEPT = 2000;
+const RESET = "events.reset"; // the log begins after our place: what came between is only in snapshots
 
 export class LiveStream {
   status: LiveStatus = { state: "connecting", since: Date.now() };
@@ -99,6 +100,10 @@ export class LiveStream {
   }
 
   private take(event: LiveEvent): void {
+    if (event.type === RESET) {
+      this.channel.postMessage({ kind: "reset" } satisfies Said);
+      return this.resets.forEach((tell) => tell());
+    }
     const prev = this.leaderCursor;
     if (event.id <= prev) return;
     this.leaderCursor = event.id;

@@ -3,6 +3,7 @@ import { notifications } from "@mantine/notifications";
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback } from "react";
 import { api, ApiError, type Task, type TaskState } from "../api/client";
+import { useGo } from "../app/navigation";
 import { ACT_NAMES, type Act } from "./lanes";
 import { keep, TASKS, type TaskTable } from "./store";
 
@@ -51,6 +52,24 @@ export function useActs() {
       });
     },
     [queries],
+  );
+}
+
+const FORK_S = 3600;
+
+/** A second sandbox that begins with the state of the task's own: to look around, or to try something, without disturbing its agent. */
+export function useFork() {
+  const go = useGo();
+  return useCallback(
+    async (task: Task): Promise<void> => {
+      try {
+        const made = await api.data(api.POST("/console/api/sandboxes/{sandbox_id}/fork", { params: { path: { sandbox_id: task.sandbox_id! } }, body: { timeout: FORK_S } }));
+        go(`/sandboxes/${made.id}`);
+      } catch (error) {
+        failed(`The sandbox of “${task.title}” was not forked`, error);
+      }
+    },
+    [go],
   );
 }
 

@@ -5,6 +5,7 @@ import { ChevronDown, CornerDownLeft } from "lucide-react";
 import { useState, type KeyboardEvent, type Ref } from "react";
 import { api, type Task } from "../api/client";
 import { mayWrite, useMe } from "../app/session";
+import { useIsOld } from "../live/provider";
 import { failed } from "./acts";
 import { keep } from "./store";
 import classes from "./composer.module.css";
@@ -28,6 +29,7 @@ export function useSay(task: Task) {
 export function Composer({ task, field, autoFocus = false }: { task: Task; field?: Ref<HTMLTextAreaElement>; autoFocus?: boolean }) {
   const me = useMe();
   const say = useSay(task);
+  const isOld = useIsOld();
   const draft = `sandlot-draft-${task.id}`;
   const [text, setText] = useState(() => sessionStorage.getItem(draft) ?? "");
   const [busy, setBusy] = useState(false);
@@ -39,7 +41,7 @@ export function Composer({ task, field, autoFocus = false }: { task: Task; field
     else sessionStorage.removeItem(draft);
   }
   async function send(mode: Mode) {
-    if (!text.trim() || busy) return;
+    if (!text.trim() || busy || isOld) return;
     setBusy(true);
     if (await say(text, mode)) change("");
     setBusy(false);
@@ -54,7 +56,7 @@ export function Composer({ task, field, autoFocus = false }: { task: Task; field
     <div className={classes.composer}>
       <Textarea ref={field} autosize minRows={1} maxRows={10} placeholder={hint} aria-label="Message to the agent" value={text} onChange={(event) => change(event.currentTarget.value)} onKeyDown={press} variant="unstyled" className={classes.field} autoFocus={autoFocus} />
       <div className={classes.buttons}>
-        <Button size="xs" loading={busy} disabled={!text.trim()} onClick={() => void send("queue")} rightSection={<CornerDownLeft size={13} aria-hidden />}>{isWorking ? "Queue" : "Send"}</Button>
+        <Button size="xs" loading={busy} disabled={!text.trim() || isOld} onClick={() => void send("queue")} rightSection={<CornerDownLeft size={13} aria-hidden />}>{isWorking ? "Queue" : "Send"}</Button>
         {isWorking && (
           <Menu>
             <Menu.Target><ActionIcon variant="default" size={30} aria-label="Other ways to send" disabled={!text.trim()}><ChevronDown size={14} /></ActionIcon></Menu.Target>

@@ -1,5 +1,6 @@
 // Small facts of a task, drawn the same way on cards, in lists and in headers.
 import { Tooltip } from "@mantine/core";
+import { Link } from "@tanstack/react-router";
 import { Check, CircleDashed, GitMerge, GitPullRequest, GitPullRequestClosed, Lock, ShieldCheck, X } from "lucide-react";
 import type { ReactNode } from "react";
 import type { Task } from "../api/client";
@@ -40,12 +41,12 @@ export function PullRequest({ task, link = false }: { task: Task; link?: boolean
   const tone = pull.state === "merged" ? "violet" : pull.checks === "failure" ? "bad" : pull.checks === "success" ? "good" : "none";
   const words = `Pull request ${pull.number}: ${pull.draft ? "draft, " : ""}${pull.state}${pull.checks ? `, checks: ${pull.checks}` : ""}`;
   const chip = <Chip tone={tone} label={words} icon={<Icon size={12} aria-hidden />}>#{pull.number}</Chip>;
-  return link && /^https?:/.test(pull.url) ? <a href={pull.url} target="_blank" rel="noreferrer">{chip}</a> : chip;
+  return link ? <Link to={`/repositories/${encodeURIComponent(task.repository)}/pulls/${pull.number}` as string}>{chip}</Link> : chip;
 }
 
 export function Cost({ task }: { task: Pick<Task, "cost_usd" | "limits" | "tokens"> }) {
   const limit = task.limits.cost_usd;
-  if (task.cost_usd === null && !limit) return null;
+  if (!task.cost_usd && !task.tokens.input) return null; // nothing was spent yet
   const cost = task.cost_usd ?? 0;
   const share = limit ? Math.min(1, cost / limit) : null;
   const words = `${dollars(cost)}${limit ? ` of ${dollars(limit)}` : ""} · ${compact(task.tokens.input)} tokens in, ${compact(task.tokens.output)} out`;

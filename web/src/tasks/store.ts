@@ -13,7 +13,23 @@ export interface TaskTable {
 export const TASKS = ["tasks"] as const;
 const MOST = 4000;
 
+/** Events that come while the rows are read again: the answer may be older than they are. */
+const meanwhile = new Set<LiveEvent[]>();
+
 async function readAll(): Promise<TaskTable> {
+  const came: LiveEvent[] = [];
+  meanwhile.add(came);
+  try {
+    const table = await readRows();
+    const byId = new Map(table.byId);
+    came.forEach((event) => patch(byId, event));
+    return { ...table, byId };
+  } finally {
+    meanwhile.delete(came);
+  }
+}
+
+async function readRows(): Promise<TaskTable> {
   const byId = new Map<string, Task>();
   let cursor: number | null = null;
   let after: string | undefined;
@@ -59,15 +75,18 @@ export function useTaskList(): readonly Task[] {
 }
 
 function apply(queries: QueryClient, events: readonly LiveEvent[]): void {
+  meanwhile.forEach((list) => list.push(...events));
   queries.setQueryData<TaskTable>(TASKS, (table) => {
     if (!table) return table;
     const byId = new Map(table.byId);
-    for (const event of events) {
-      if (event.type === "task.deleted") byId.delete(event.subject.id);
-      else put(byId, event.data["task"] as Task);
-    }
+    events.forEach((event) => patch(byId, event));
     return { ...table, byId };
   });
+}
+
+function patch(byId: Map<string, Task>, event: LiveEvent): void {
+  if (event.type === "task.deleted") byId.delete(event.subject.id);
+  else put(byId, event.data["task"] as Task);
 }
 
 function put(byId: Map<string, Task>, task: Task): void {

@@ -9,7 +9,7 @@ import type { Entry, TaskState } from "../api/client";
 import { STATE_NAMES } from "../tasks/lanes";
 import { StateIcon } from "../tasks/state-icon";
 import { compact, dollars } from "../ui/format";
-import { timeOfDay } from "../ui/time";
+import { timeOfDay, took } from "../ui/time";
 import { Markdown } from "./markdown";
 import type { Item } from "./store";
 import classes from "./entry.module.css";
@@ -58,13 +58,39 @@ function body(entry: Entry, onAnswer?: (text: string) => void): ReactNode {
     case "usage": return <span className="faint num">{compact(num(data["input"]) ?? 0)} tokens in, {compact(num(data["output"]) ?? 0)} out{num(data["cost_usd"]) !== null && ` · ${dollars(num(data["cost_usd"])!)}`}</span>;
     case "error": return <Folded head={<span className={classes.bad}>{entry.text.split("\n")[0]}</span>} full={entry.text.includes("\n")}><pre className={classes.output} tabIndex={0}>{entry.text}</pre></Folded>;
     case "result": return <div className={classes.result}><Markdown text={entry.text || text(data["text"])} /></div>;
-    case "step": return <span className="dim">{step(text(data["name"]))} <span className={data["status"] === "failed" ? classes.bad : "faint"}>{text(data["status"])}{(num(data["attempt"]) ?? 1) > 1 ? `, try ${num(data["attempt"])}` : ""}</span>{text(data["problem"] ?? (data["name"] ? "" : entry.text)) && <span className={classes.bad}> {text(data["problem"])}</span>}</span>;
+    case "step": return <Step entry={entry} />;
     case "state": return <span><b>{STATE_NAMES[text(data["state"] ?? data["to"]) as TaskState] ?? text(data["state"])}</b>{entry.text && <span className="dim"> · {entry.text}</span>}</span>;
   }
 }
 
-const STEPS: Record<string, string> = { sandbox: "Sandbox", clone: "Clone", branch: "Branch", setup: "Set-up", agent: "Agent", checks: "Checks", commit: "Commit", push: "Push", pull_request: "Pull request", cleanup: "Clean-up" };
-const step = (name: string) => STEPS[name] ?? name;
+// Each step while it runs, when it is done, and as a noun.
+const STEPS: Record<string, readonly [string, string, string]> = {
+  sandbox: ["Starting a sandbox", "Sandbox started", "Sandbox"],
+  clone: ["Cloning the repository", "Repository cloned", "Clone"],
+  branch: ["Making the branch", "Branch made", "Branch"],
+  setup: ["Setting up", "Set up", "Set-up"],
+  agent: ["The agent is at work", "The agent has finished", "Agent"],
+  checks: ["Running the checks", "Checks done", "Checks"],
+  commit: ["Committing", "Committed", "Commit"],
+  push: ["Pushing", "Pushed", "Push"],
+  pull_request: ["Opening the pull request", "Pull request opened", "Pull request"],
+  cleanup: ["Cleaning up", "Cleaned up", "Clean-up"],
+};
+
+function Step({ entry }: { entry: Entry }) {
+  const { name, status, attempt, problem, ended_at: ended } = entry.data as Data;
+  const [doing, done, noun] = STEPS[text(name)] ?? [text(name), text(name), text(name)];
+  const words = status === "running" ? doing : status === "done" ? done : status === "failed" ? `${noun} failed` : `${noun} skipped`;
+  const ms = ended ? new Date(text(ended)).getTime() - new Date(entry.at).getTime() : null;
+  return (
+    <span className="dim">
+      <span className={status === "failed" ? classes.bad : undefined}>{words}</span>
+      {(num(attempt) ?? 1) > 1 && <span className="faint">, try {num(attempt)}</span>}
+      {ms !== null && ms >= 50 && <span className="faint num"> · {took(ms)}</span>}
+      {text(problem) && <span className={classes.bad}>: {text(problem)}</span>}
+    </span>
+  );
+}
 
 function Folded({ head, children, full, open = false }: { head: ReactNode; children: ReactNode; full: boolean; open?: boolean }) {
   const [isOpen, setOpen] = useState(open);

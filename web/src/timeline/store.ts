@@ -82,12 +82,12 @@ export class TimelineStore {
   private add(entry: Entry): void {
     if (entry.seq <= this.last) return; // it came before a reconnection already
     this.last = entry.seq;
-    const id = entry.data["id"];
-    const name = typeof id === "string" ? `${entry.attempt}/${entry.kind}/${id}` : null;
+    const name = nameOf(entry);
     const place = name ? this.places.get(name) : undefined;
-    if (place !== undefined) {
+    if (place !== undefined && !begins(entry)) {
       const known = this.items[place]!;
-      this.items[place] = { seq: known.seq, entry: { ...entry, at: known.entry.at, text: entry.text || known.entry.text, data: { ...known.entry.data, ...entry.data } } };
+      const data = { ...known.entry.data, ...entry.data, ended_at: entry.at };
+      this.items[place] = { seq: known.seq, entry: { ...entry, at: known.entry.at, text: entry.text || known.entry.text, data } };
     } else {
       if (name) this.places.set(name, this.items.length);
       this.items.push({ seq: entry.seq, entry });
@@ -112,6 +112,17 @@ export class TimelineStore {
       this.listeners.forEach((tell) => tell());
     }, 40);
   }
+}
+
+/** Entries with the same name are one item: a command and its output, a step's begin and its end. */
+function nameOf(entry: Entry): string | null {
+  const id = entry.kind === "step" ? entry.data["name"] : entry.data["id"];
+  return typeof id === "string" ? `${entry.attempt}/${entry.kind}/${id}` : null;
+}
+
+/** A step that is done again is an item of its own. */
+function begins(entry: Entry): boolean {
+  return entry.kind === "step" && entry.data["status"] === "running";
 }
 
 export function useTimeline(id: string, onTask: (task: Task) => void): TimelineStore {

@@ -30,7 +30,7 @@ export function Chart({ title, points, max, limit, format, marks = [], height = 
   const top = (max ?? Math.max(limit ?? 0, ...points.map((point) => point.value))) || 1;
   const x = (time: number) => (to === from ? 0 : ((time - from) / (to - from)) * WIDTH);
   const y = (value: number) => height - 2 - Math.min(1, value / top) * (height - 8);
-  const line = useMemo(() => points.map((point, n) => `${n ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`).join(""), [points, top, height]); // eslint-disable-line
+  const line = useMemo(() => (points.length === 1 ? `M0 ${y(points[0]!.value).toFixed(1)}H${WIDTH}` : "") || points.map((point, n) => `${n ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`).join(""), [points, top, height]); // eslint-disable-line
   const seen = at === null ? points.at(-1) : points[at];
   function move(event: PointerEvent) {
     const frame = box.current!.getBoundingClientRect();

@@ -37,6 +37,14 @@ export interface LogLine {
   at: string;
   level: string;
   message: string;
+  fields?: Readonly<Record<string, string>>;
+}
+
+/** What a line tells beside its words: the command first, as somebody would have typed it. */
+function about({ fields = {} }: LogLine): ReactNode {
+  const { cmd, logger: _, status: __, ...rest } = fields;
+  const told = Object.entries(rest).filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`);
+  return <>{cmd && <span> $ {cmd.replace("/bin/bash -l -c ", "")}</span>}{told.length > 0 && <span className="dim"> {told.join(" ")}</span>}</>;
 }
 
 export function LogLines({ lines, label }: { lines: readonly LogLine[]; label: string }) {
@@ -46,7 +54,7 @@ export function LogLines({ lines, label }: { lines: readonly LogLine[]; label: s
         <div key={n} data-level={line.level}>
           <span className="faint">{timeOfDay(new Date(line.at).getTime())}</span>
           <span className="faint">{line.level}</span>
-          <span>{line.message}</span>
+          <span>{line.message}{about(line)}</span>
         </div>
       ))}
     </div>

@@ -36,6 +36,12 @@ export function span(ms: number): string {
   return `${Math.floor(hours / 24)}d`;
 }
 
+/** How long something took: short times exactly. */
+export function took(ms: number): string {
+  if (ms < 100) return `${Math.round(ms)} ms`;
+  return ms < 10_000 ? `${(ms / 1000).toFixed(1)}s` : span(ms);
+}
+
 export function clock(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   const pad = (n: number) => String(n).padStart(2, "0");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
@@ -21,6 +22,7 @@ from sandlot.platform.identity.keys import acting_user
 
 router = APIRouter(tags=["events"], responses=PROBLEMS)
 RETRY_MS = 1000
+RESET = "events.reset"
 
 
 @router.get("/events", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}})
@@ -40,7 +42,10 @@ async def events(
         str | None, Query(description="The same, under the name that lists give their cursors to.")
     ] = None,
 ) -> Response:
-    """Events as they happen. With `Last-Event-ID` the stream continues after that event, without gaps."""
+    """Events as they happen. With `Last-Event-ID` the stream continues after that event, without gaps.
+
+    If events after it were purged meanwhile, the first event is `events.reset`: read again what you keep.
+    """
     names = [name for part in type or () for name in part.split(",") if name]
     try:
         patterns = frozenset(map(check_pattern, names)) if names else None
@@ -75,9 +80,24 @@ def _owner(caller: Caller, user_id: str | None) -> str | None:
 
 async def _stream(deps: Deps, wanted: EventFilter, place: int | None) -> AsyncGenerator[bytes]:
     yield f"retry: {RETRY_MS}\n\n".encode()
+    if place and await deps.events.forgot(place, wanted.user_id):
+        yield _reset(place, wanted.user_id)
     async for page in deps.events.read(place, wanted, deps.keep_alive_s):
         if not page:
             yield b": still here\n\n"
         for event in page:
             data = json.dumps(event_json(event), separators=(",", ":"))
             yield f"id: {event.id}\nevent: {event.type}\ndata: {data}\n\n".encode()
+
+
+def _reset(place: int, user_id: str | None) -> bytes:
+    """An event that is not in the log, and does not move the reader's place."""
+    event = {
+        "id": place,
+        "type": RESET,
+        "at": datetime.now(UTC).isoformat(),
+        "user_id": user_id or "",
+        "subject": {"kind": "events", "id": "log"},
+        "data": {"reason": "events after this place were purged"},
+    }
+    return f"event: {RESET}\ndata: {json.dumps(event, separators=(',', ':'))}\n\n".encode()

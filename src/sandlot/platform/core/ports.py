@@ -257,6 +257,9 @@ class EventStore(Protocol):
     async def after(self, cursor: int, limit: int, chosen: EventFilter = EVERYTHING) -> Sequence[Event]:
         """The chosen events after the cursor, in order."""
 
+    async def forgot(self, cursor: int, user_id: str | None) -> bool:
+        """Whether events after the cursor may have been purged: of this user, or of anybody."""
+
     async def purge(self, before: datetime) -> int: ...
 
 

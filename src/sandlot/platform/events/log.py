@@ -34,6 +34,10 @@ class EventLog:
         """The newest event's id."""
         return await self._store.last_id()
 
+    async def forgot(self, cursor: int, user_id: str | None) -> bool:
+        """Whether a reader at this place may have missed events that were purged."""
+        return await self._store.forgot(cursor, user_id)
+
     async def append(self, *events: Event) -> None:
         await self._store.append(*events)
         self._appended.set()

@@ -63,6 +63,18 @@ class SqlEvents:
         async with self._database.read("read the event log") as connection:
             return [records.event(row) for row in (await connection.execute(query)).mappings()]
 
+    async def forgot(self, cursor: int, user_id: str | None) -> bool:
+        """May say so once too often (an id that no event got looks the same), but never once too few."""
+        async with self._database.read("read the event log") as connection:
+            oldest = (await connection.execute(select(func.min(events.c.id)))).scalar_one()
+            if oldest is None:
+                return cursor > 0
+            if oldest > cursor + 1 or user_id is None:
+                return bool(oldest > cursor + 1)
+            own = select(func.count(), func.min(events.c.id)).where(events.c.user_id == user_id)
+            count, first = (await connection.execute(own)).one()
+            return bool(count >= MOST_PER_USER and first > cursor + 1)
+
     async def purge(self, before: datetime) -> int:
         """Also a user's oldest beyond what one user may have: nobody fills the log for the others."""
         busy = select(events.c.user_id).group_by(events.c.user_id).having(func.count() > MOST_PER_USER)

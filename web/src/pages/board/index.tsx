@@ -8,6 +8,7 @@ import { useKeys } from "../../app/keys";
 import { useGo, useSearchState } from "../../app/navigation";
 import { mayWrite, useMe } from "../../app/session";
 import type { Task } from "../../api/client";
+import { useIsOld } from "../../live/provider";
 import { LANES, type LaneId } from "../../tasks/lanes";
 import { useAsked } from "../../tasks/menu";
 import { useTasks, type TaskTable } from "../../tasks/store";
@@ -32,6 +33,7 @@ function Loaded({ table }: { table: TaskTable }) {
   const [search, change] = useSearchState();
   const go = useGo();
   const me = useMe();
+  const canMove = !useIsOld() && mayWrite(me);
   const all = useMemo(() => [...table.byId.values()], [table]);
   const tasks = useFiltered(all);
   const lanes = useMemo(() => byLane(tasks), [tasks]);
@@ -59,7 +61,7 @@ function Loaded({ table }: { table: TaskTable }) {
           icon={SquareKanban}
           title="No tasks yet"
           action={mayWrite(me) && <Button onClick={() => go("/new")}>New task</Button>}
-          lines={'./sandlot repo create demo\n./sandlot task create --repo demo "Add a README"'}
+          lines={'./sandlot repo create demo\n./sandlot task create demo "Add a README"'}
         >
           A task is work on a repository: an agent does it in a sandbox of its own, and it comes back as a pull request.
         </Empty>
@@ -95,7 +97,7 @@ function Loaded({ table }: { table: TaskTable }) {
                 openId={openId}
                 selected={selection.ids}
                 current={current.id ?? order[0]?.id ?? null}
-                canMove={mayWrite(me)}
+                canMove={canMove}
                 dragging={dragging}
                 onOpen={open}
                 onSelect={selection.toggle}

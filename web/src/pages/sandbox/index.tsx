@@ -109,7 +109,7 @@ function Overview({ id, sandbox, life }: { id: string; sandbox: Sandbox | null; 
             {life.marks.map((mark, n) => (
               <li key={n} data-kind={mark.kind}>
                 <time className="faint num" dateTime={mark.at} title={full(mark.at)}>{timeOfDay(new Date(mark.at).getTime())}</time><i aria-hidden />
-                <span>{words(mark.kind)}{mark.detail && <span className="dim"> {mark.detail}</span>}</span>
+                <span>{words(mark.kind)}{mark.detail && <span className="dim"> · {DETAILS[mark.detail] ?? mark.detail}</span>}</span>
               </li>
             ))}
           </ol>
@@ -121,6 +121,7 @@ function Overview({ id, sandbox, life }: { id: string; sandbox: Sandbox | null; 
   );
 }
 
+const DETAILS: Record<string, string> = { full: "with its memory", filesystem: "its files only", killed: "by hand", timeout: "its time was over" };
 const words = (kind: string) => ({ created: "Created", paused: "Paused", resumed: "Resumed", saved: "Saved, for a snapshot or forks", ended: "Ended" })[kind] ?? kind.replace("session ", "Session: ").replace("terminal.opened", "terminal opened");
 
 function ForkTree({ id }: { id: string }) {

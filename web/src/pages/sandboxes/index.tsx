@@ -24,9 +24,9 @@ export default function Sandboxes() {
     <PageFrame
       head={
         <PageHead title="Sandboxes">
-          <TextInput placeholder="Filter" aria-label="Filter sandboxes by words" w={160} value={search["q"] ?? ""} onChange={(event) => change({ q: event.currentTarget.value })} />
+          <TextInput placeholder="Filter" aria-label="Filter sandboxes by words" value={search["q"] ?? ""} onChange={(event) => change({ q: event.currentTarget.value })} />
           <SegmentedControl aria-label="Which sandboxes" value={over ? "ended" : "live"} onChange={(value) => change({ show: value === "ended" ? value : undefined })} data={[{ value: "live", label: "Live" }, { value: "ended", label: "Ended" }]} />
-          {mayWrite(me) && <Button leftSection={<Plus size={14} />} onClick={() => go("/templates")}>Start one</Button>}
+          {mayWrite(me) && <Button leftSection={<Plus size={14} />} onClick={() => go("/templates")} visibleFrom="xs">Start one</Button>}
         </PageHead>
       }
     >
@@ -57,7 +57,7 @@ function Live({ words }: { words?: string }) {
                 <thead>
                   <tr>
                     <th style={{ width: 28 }}><Checkbox aria-label="Select all" checked={selected.length > 0 && selected.length === rows.length} indeterminate={selected.length > 0 && selected.length < rows.length} onChange={() => choose(selected.length === rows.length ? new Set() : new Set(rows.map((one) => one.id)))} /></th>
-                    <th>Sandbox</th><th>State</th><th>Template</th><th data-wide>Owner</th><th data-wide>Isolation</th><th data-wide data-right>Size</th><th data-right>Age</th><th data-right>Time left</th>
+                    <th>Sandbox</th><th>State</th><th data-wide>Template</th><th data-wide>Owner</th><th data-wide>Isolation</th><th data-wide data-right>Size</th><th data-wide data-right>Age</th><th data-right>Time left</th>
                   </tr>
                 </thead>
                 <tbody>
@@ -66,11 +66,11 @@ function Live({ words }: { words?: string }) {
                       <td><Checkbox aria-label={`Select ${one.name ?? one.id}`} checked={chosen.has(one.id)} onChange={() => toggle(one.id)} /></td>
                       <td><Link to={`/sandboxes/${one.id}` as string}>{one.name ?? <code>{one.id}</code>}</Link>{one.fork_of && <span className="faint"> fork</span>}{one.task_id && <span className="faint"> task {one.task_id}</span>}</td>
                       <td><State name={one.state} /></td>
-                      <td className="dim">{one.template}</td>
+                      <td data-wide className="dim">{one.template}</td>
                       <td data-wide className="dim">{one.user_id ?? <span className="faint">nobody</span>}</td>
                       <td data-wide className="dim">{one.isolation ?? "–"}</td>
                       <td data-wide data-right className="dim num">{one.cpu} vCPU · {one.memory_mb} MiB</td>
-                      <td data-right className="faint"><Ago at={one.started_at} /></td>
+                      <td data-wide data-right className="faint"><Ago at={one.started_at} /></td>
                       <td data-right className="faint"><Left sandbox={one} /></td>
                     </tr>
                   ))}
@@ -99,6 +99,9 @@ export function Left({ sandbox }: { sandbox: Pick<Sandbox, "state" | "ends_at"> 
   return <span className="num">{sandbox.state === "paused" ? "–" : span(new Date(sandbox.ends_at).getTime() - now)}</span>;
 }
 
+/** The engine’s words for ends that need more of them. */
+const ENDS: Record<string, string> = { killed: "Ended by hand", timeout: "Its time was over" };
+
 function Ended({ words }: { words?: string }) {
   const list = useQuery({ queryKey: ["sandboxes", "ended"], queryFn: () => api.data(api.GET("/console/api/sandboxes/ended", { params: { query: { limit: 500 } } })), refetchInterval: 10_000 });
   return (
@@ -115,7 +118,7 @@ function Ended({ words }: { words?: string }) {
                   <td><Link to={`/sandboxes/${one.id}` as string}>{one.name ?? <code>{one.id}</code>}</Link></td>
                   <td className="dim">{one.template}</td>
                   <td data-wide className="dim">{one.user_id ?? <span className="faint">nobody</span>}</td>
-                  <td className="dim">{one.end_reason ?? "–"}</td>
+                  <td className="dim">{one.end_reason ? (ENDS[one.end_reason] ?? one.end_reason) : "–"}</td>
                   <td data-wide data-right className="faint num">{one.ended_at ? span(new Date(one.ended_at).getTime() - new Date(one.created_at).getTime()) : "–"}</td>
                   <td data-right className="faint">{one.ended_at ? <Ago at={one.ended_at} suffix=" ago" /> : "–"}</td>
                 </tr>

@@ -2,8 +2,9 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { CircleCheck, CircleX, TriangleAlert } from "lucide-react";
-import { api } from "../../api/client";
+import { api, type Schemas } from "../../api/client";
 import { CodeBlock } from "../../ui/copy";
+import { plural } from "../../ui/format";
 import { PageFrame, PageHead } from "../../ui/page";
 import { Loading, Shown } from "../../ui/states";
 import { FactGrid, State } from "../../ui/table";
@@ -28,15 +29,8 @@ export default function SettingsPage() {
                 <Shown query={doctor} loading={<Loading lines={4} />}>
                   {({ findings }) => (
                     <>
-                      {findings.toSorted((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state)).map((one) => {
-                        const Icon = ICONS[one.state] ?? CircleCheck;
-                        return (
-                          <div key={one.name} className={table.finding} data-state={one.state}>
-                            <Icon size={15} aria-label={one.state} style={{ marginTop: 2 }} />
-                            <div style={{ minWidth: 0 }}><b style={{ fontWeight: 500 }}>{one.name}</b> <span className="dim">{one.detail}</span>{one.fix && one.state !== "ok" && <div style={{ marginTop: 6 }}><CodeBlock label="What to do" text={one.fix} /></div>}</div>
-                          </div>
-                        );
-                      })}
+                      {findings.filter((one) => one.state !== "ok").toSorted((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state)).map((one) => <FindingRow key={one.name} finding={one} />)}
+                      <Fine findings={findings.filter((one) => one.state === "ok")} />
                       {!findings.length && <p className="dim" style={{ padding: 14 }}>This platform has no host of its own to check.</p>}
                     </>
                   )}
@@ -62,5 +56,30 @@ export default function SettingsPage() {
         )}
       </Shown>
     </PageFrame>
+  );
+}
+
+type Finding = Schemas["ConsoleFinding"];
+
+function FindingRow({ finding }: { finding: Finding }) {
+  const Icon = ICONS[finding.state] ?? CircleCheck;
+  return (
+    <div className={table.finding} data-state={finding.state}>
+      <Icon size={15} aria-label={finding.state} style={{ marginTop: 2 }} />
+      <div style={{ minWidth: 0 }}>
+        <b style={{ fontWeight: 500 }}>{finding.name}</b> <span className="dim">{finding.detail}</span>
+        {finding.fix && finding.state !== "ok" && <div style={{ marginTop: 6 }}><CodeBlock label="What to do" text={finding.fix} /></div>}
+      </div>
+    </div>
+  );
+}
+
+function Fine({ findings }: { findings: readonly Finding[] }) {
+  if (!findings.length) return null;
+  return (
+    <details className={table.fine}>
+      <summary className={table.finding} data-state="ok"><CircleCheck size={15} aria-hidden style={{ marginTop: 2 }} /><span><b style={{ fontWeight: 500 }}>{plural(findings.length, "check")} passed</b> <span className="dim">{findings.slice(0, 5).map((one) => one.name).join(", ")}…</span></span></summary>
+      {findings.map((one) => <FindingRow key={one.name} finding={one} />)}
+    </details>
   );
 }

@@ -4,7 +4,7 @@ import { Check, CircleDashed, CircleDot, ListChecks, Minus, X } from "lucide-rea
 import { api, type Schemas, type Task } from "../../api/client";
 import { Changes, Cost } from "../../tasks/parts";
 import { Empty } from "../../ui/states";
-import { span } from "../../ui/time";
+import { span, took } from "../../ui/time";
 import type { TabProps } from ".";
 import classes from "./checks.module.css";
 
@@ -61,7 +61,7 @@ function CheckBlock({ check }: { check: Schemas["CheckInfo"] }) {
       <summary>
         <Mark state={!ran ? "pending" : good ? "done" : "failed"} />
         <code className="cut grow">{check.command}</code>
-        <span className="faint num">{ran ? (good ? span(check.seconds * 1000) : `exit ${check.exit_code}`) : "not run yet"}</span>
+        <span className="faint num">{ran ? (good ? took(check.seconds * 1000) : `exit ${check.exit_code}`) : "not run yet"}</span>
       </summary>
       {ran && <pre tabIndex={0}>{check.output || "It wrote nothing."}</pre>}
     </details>
@@ -94,12 +94,12 @@ function PullChecks({ task }: { task: Task }) {
 const NAMES: Record<string, string> = { sandbox: "Start a sandbox", clone: "Clone the repository", branch: "Make the branch", setup: "Set up", agent: "Let the agent work", checks: "Run the checks", commit: "Commit", push: "Push", pull_request: "Open the pull request", cleanup: "Clean up" };
 
 function StepLine({ step, several }: { step: Schemas["StepInfo"]; several: boolean }) {
-  const took = step.started_at && step.ended_at ? new Date(step.ended_at).getTime() - new Date(step.started_at).getTime() : null;
+  const ms = step.started_at && step.ended_at ? new Date(step.ended_at).getTime() - new Date(step.started_at).getTime() : null;
   return (
     <div className={classes.step}>
       <Mark state={step.status} />
       <span className="grow">{several && <span className="faint">{step.number} · </span>}{NAMES[step.name] ?? step.name}{step.attempt > 1 && <span className="faint"> · try {step.attempt}</span>}{step.problem && <span className={classes.bad}> · {step.problem}</span>}</span>
-      <span className="faint num">{took === null ? step.status : took < 1000 ? `${took} ms` : span(took)}</span>
+      <span className="faint num">{ms === null ? step.status : took(ms)}</span>
     </div>
   );
 }

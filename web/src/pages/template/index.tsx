@@ -3,7 +3,7 @@ import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { ChevronLeft, ScrollText } from "lucide-react";
-import { api } from "../../api/client";
+import { api, ApiError } from "../../api/client";
 import { useParam, useSearchState } from "../../app/navigation";
 import { mayWrite, useMe } from "../../app/session";
 import { CodeBlock } from "../../ui/copy";
@@ -11,7 +11,7 @@ import { bytes } from "../../ui/format";
 import { Notice, Shown } from "../../ui/states";
 import { FactGrid, LogLines, State, type LogLine } from "../../ui/table";
 import table from "../../ui/table.module.css";
-import { full, span } from "../../ui/time";
+import { full, took } from "../../ui/time";
 import { useStart } from "../templates/start";
 
 export default function TemplatePage() {
@@ -49,7 +49,7 @@ export default function TemplatePage() {
                           <tr key={build.id} data-selected={build.id === shown || undefined}>
                             <td><Button variant="transparent" size="compact-sm" p={0} onClick={() => change({ build: build.id })}><code>{build.id.slice(0, 13)}</code></Button></td>
                             <td><State name={build.state} /></td>
-                            <td data-right className="dim num">{build.finished_at ? span(new Date(build.finished_at).getTime() - new Date(build.created_at).getTime()) : "–"}</td>
+                            <td data-right className="dim num">{build.finished_at ? took(new Date(build.finished_at).getTime() - new Date(build.created_at).getTime()) : "–"}</td>
                             <td data-right className="dim">{full(build.created_at)}</td>
                           </tr>
                         ))}
@@ -85,7 +85,13 @@ async function readLog(template: string, build: string): Promise<LogLine[]> {
   return lines;
 }
 
+/** A template that came with the server has a build without a log. */
+function none(error: unknown): LogLine[] {
+  if (error instanceof ApiError && error.isGone) return [];
+  throw error;
+}
+
 function BuildLog({ template, build, isOver }: { template: string; build: string; isOver: boolean }) {
-  const log = useQuery({ queryKey: ["template", template, "build", build], queryFn: () => readLog(template, build), refetchInterval: isOver ? false : 1000 });
+  const log = useQuery({ queryKey: ["template", template, "build", build], queryFn: () => readLog(template, build).catch(none), refetchInterval: isOver ? false : 1000 });
   return <Shown query={log}>{(lines) => (lines.length ? <LogLines lines={lines} label="Log of the build" /> : <Notice icon={ScrollText} title="This build has no log">It came with the server, or its log is forgotten.</Notice>)}</Shown>;
 }

@@ -5,7 +5,7 @@ import { Link } from "@tanstack/react-router";
 import { Package } from "lucide-react";
 import { api } from "../../api/client";
 import { mayWrite, useMe } from "../../app/session";
-import { bytes } from "../../ui/format";
+import { bytes, plural } from "../../ui/format";
 import { PageFrame, PageHead } from "../../ui/page";
 import { Empty, Shown } from "../../ui/states";
 import { State } from "../../ui/table";
@@ -19,13 +19,13 @@ export default function Templates() {
   const { start, busy } = useStart();
   const total = list.data?.templates.reduce((sum, one) => sum + (one.own_disk_bytes ?? 0), 0) ?? 0;
   return (
-    <PageFrame head={<PageHead title="Templates" note={total ? `${bytes(total)} that no two of them share` : null} />}>
+    <PageFrame head={<PageHead title="Templates" note={list.data && `${plural(list.data.templates.length, "template")}${total ? `, ${bytes(total)} that only one of them uses` : ""}`} />}>
       <Shown query={list}>
         {({ templates }) =>
           templates.length ? (
             <div className={table.scroll} tabIndex={0} role="region" aria-label="Templates">
               <table className={table.table}>
-                <thead><tr><th>Template</th><th>State</th><th data-wide data-right>Size</th><th data-right>On disk</th><th data-wide data-right>Its own</th><th data-wide data-right>Builds</th><th data-wide data-right>Started</th><th data-right>Last use</th><th><span className="hidden-text">Start</span></th></tr></thead>
+                <thead><tr><th>Template</th><th>State</th><th data-wide data-right>Size</th><th data-right>On disk</th><th data-wide data-right>Only its own</th><th data-wide data-right>Builds</th><th data-wide data-right>Started</th><th data-right>Last use</th><th><span className="hidden-text">Start</span></th></tr></thead>
                 <tbody>
                   {templates.map((one) => (
                     <tr key={one.id}>

@@ -12,9 +12,10 @@ import table from "../../ui/table.module.css";
 
 type Row = Schemas["ConsoleUsageRow"];
 type Field = "vcpu_hours" | "memory_gib_hours" | "starts" | "tokens_output" | "cost_usd";
+const hours = (value: number) => (value && value < 0.1 ? value.toFixed(3) : value.toFixed(2));
 const FIELDS: { value: Field; label: string; show: (value: number) => string }[] = [
-  { value: "vcpu_hours", label: "vCPU hours", show: (value) => value.toFixed(2) },
-  { value: "memory_gib_hours", label: "GiB hours", show: (value) => value.toFixed(2) },
+  { value: "vcpu_hours", label: "vCPU hours", show: hours },
+  { value: "memory_gib_hours", label: "GiB hours", show: hours },
   { value: "starts", label: "Starts", show: (value) => String(value) },
   { value: "tokens_output", label: "Tokens out", show: compact },
   { value: "cost_usd", label: "Cost", show: dollars },
@@ -44,7 +45,7 @@ export default function Usage() {
         {({ rows, total }) =>
           rows.length ? (
             <div className={table.sections} tabIndex={0} role="region" aria-label="Usage">
-              <section><h2 className="hidden-text">In all</h2><FactGrid big facts={[["vCPU hours", total.vcpu_hours.toFixed(2)], ["GiB hours", total.memory_gib_hours.toFixed(2)], ["Sandboxes started", total.starts], ["Tasks", total.tasks], ["Tokens in", compact(total.tokens_input)], ["Tokens out", compact(total.tokens_output)], ["Cost of models", dollars(total.cost_usd)]]} /></section>
+              <section><h2 className="hidden-text">In all</h2><FactGrid big facts={[["vCPU hours", hours(total.vcpu_hours)], ["GiB hours", hours(total.memory_gib_hours)], ["Sandboxes started", total.starts], ["Tasks", total.tasks], ["Tokens in", compact(total.tokens_input)], ["Tokens out", compact(total.tokens_output)], ["Cost of models", dollars(total.cost_usd)]]} /></section>
               <section>
                 <div className="row"><h2 className="grow">{field.label} by day</h2><Select aria-label="What to show" w={140} allowDeselect={false} value={field.value} onChange={(value) => change({ of: value ?? undefined })} data={FIELDS.map(({ value, label }) => ({ value, label }))} /></div>
                 <Bars rows={rows} days={days} field={field} />
@@ -63,6 +64,8 @@ export default function Usage() {
   );
 }
 
+const brief = (date: string) => new Date(`${date}T12:00:00Z`).toLocaleDateString([], { month: "short", day: "numeric" });
+
 function Bars({ rows, days, field }: { rows: readonly Row[]; days: number; field: (typeof FIELDS)[number] }) {
   const byDay = new Map(rows.map((row) => [row.day, row[field.value]]));
   const all = Array.from({ length: days }, (_, n) => day(days - 1 - n));
@@ -72,7 +75,7 @@ function Bars({ rows, days, field }: { rows: readonly Row[]; days: number; field
       <div className={table.bars} role="img" aria-label={`${field.label} by day, at most ${field.show(top)}`}>
         {all.map((one) => { const value = byDay.get(one) ?? 0; return <div key={one} title={`${one}: ${field.show(value)}`} style={{ height: `${Math.max(value ? 3 : 1, (value / top) * 100)}%`, opacity: value ? undefined : 0.2 }} />; })}
       </div>
-      <div className={`${table.axis} num`}><span>{all[0]}</span><span>at most {field.show(top)}</span><span>{all.at(-1)}</span></div>
+      <div className={`${table.axis} num`}><span>{brief(all[0]!)}</span><span>at most {field.show(top)}</span><span>{brief(all.at(-1)!)}</span></div>
     </div>
   );
 }
@@ -87,8 +90,8 @@ function Table({ rows, by }: { rows: readonly Row[]; by: By }) {
         {ordered.map((row, n) => (
           <tr key={n}>
             <td>{row[by] ?? <span className="faint">{by === "user_id" ? "no session" : "none"}</span>}</td>
-            <td data-right className="num">{row.vcpu_hours.toFixed(2)}<span className={table.meter}><b style={{ width: `${(row.vcpu_hours / top) * 100}%` }} /></span></td>
-            <td data-right data-wide className="num">{row.memory_gib_hours.toFixed(2)}</td><td data-right className="num">{row.starts}</td><td data-right data-wide className="num">{row.tasks}</td>
+            <td data-right className="num">{hours(row.vcpu_hours)}<span className={table.meter}><b style={{ width: `${(row.vcpu_hours / top) * 100}%` }} /></span></td>
+            <td data-right data-wide className="num">{hours(row.memory_gib_hours)}</td><td data-right className="num">{row.starts}</td><td data-right data-wide className="num">{row.tasks}</td>
             <td data-right data-wide className="num">{compact(row.tokens_input)}</td><td data-right data-wide className="num">{compact(row.tokens_output)}</td><td data-right className="num">{dollars(row.cost_usd)}</td>
           </tr>
         ))}

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,10 +61,21 @@ class Docker:
     def command(self, *arguments: str) -> list[str]:
         return [self.client, "--host", f"unix://{self.socket}", *arguments]
 
-    def import_directory(self, root: Path, tag: str) -> None:
+    def import_directory(self, root: Path, tag: str, without: Sequence[str] = ()) -> None:
         """Make an image of a root filesystem, with owners, modes and extended attributes as they are."""
+        left_out = [f"--exclude=./{path}" for path in without]
         packing = subprocess.Popen(
-            ["tar", "--create", "--numeric-owner", "--xattrs", "--one-file-system", "--directory", str(root), "."],
+            [
+                "tar",
+                "--create",
+                "--numeric-owner",
+                "--xattrs",
+                "--one-file-system",
+                *left_out,
+                "--directory",
+                str(root),
+                ".",
+            ],
             stdout=subprocess.PIPE,
         )
         try:

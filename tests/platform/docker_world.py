@@ -21,6 +21,7 @@ from sandlot.settings import Settings
 from sandlot.wiring.providers import guest_runtime
 
 IMAGE = "sandlot/base:test"
+UNUSED = ("usr/local", "usr/lib/gcc", "usr/include", "usr/share/doc", "usr/lib/git-core")  # of no use to these tests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ def a_docker_world(place: Path) -> Iterator[DockerWorld]:
     with ThreadPoolExecutor() as beside:  # a test's own loop may run already
         root = layers / beside.submit(asyncio.run, build_base(read_recipe(), layers, print)).result()
     with private_docker() as daemon:
-        daemon.import_directory(root, IMAGE)
+        daemon.import_directory(root, IMAGE, without=UNUSED)
         yield DockerWorld(daemon=daemon, place=place)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandlot.platform.core.errors import NotFound, ProviderRefused, SandboxGone, Unavailable
+from sandlot.platform.core.errors import NotFound, ProviderFull, ProviderRefused, SandboxGone, Unavailable
 from sandlot.platform.core.model import (
     BoxProcess,
     FileChange,
@@ -55,7 +55,7 @@ class ScriptedProvider:
         self.made: dict[str, Made] = {}
         self.started: list[str] = []  # sessions, in the order in which they were asked for
         self.most_running = 0
-        self.is_down = False
+        self.is_down = self.is_full = False
         self.go = asyncio.Event()
         self.go.set()
 
@@ -65,6 +65,8 @@ class ScriptedProvider:
         for known in self.made.values():
             if known.spec.session == spec.session:
                 return known.sandbox.id
+        if self.is_full:
+            raise ProviderFull("the scripted provider is full")
         self.started.append(spec.session)
         await self.go.wait()
         self._answer()

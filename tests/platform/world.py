@@ -22,6 +22,7 @@ from sandlot.platform.store import Database, SqlKeys
 from sandlot.server.http import Server, build_server
 from sandlot.wiring.clock import now
 from sandlot.wiring.platform import Setup, platform
+from sandlot.wiring.providers import Locate
 
 ADMIN = "the-admin-key-of-the-tests"
 
@@ -70,9 +71,13 @@ class Served:
     """Use as an async context manager, or `start`, `stop` and `crash` it by hand. The database outlives it."""
 
     def __init__(
-        self, place: Path, configuration: Configuration, providers: Mapping[str, Provider] | None = None
+        self,
+        place: Path,
+        configuration: Configuration,
+        providers: Mapping[str, Provider] | None = None,
+        engine: Locate | None = None,
     ) -> None:
-        self.place, self.configuration, self._providers = place, configuration, providers
+        self.place, self.configuration, self._providers, self._engine = place, configuration, providers, engine
         self.port = 0
         self.deps: Deps
         self._stack: AsyncExitStack | None = None
@@ -88,6 +93,7 @@ class Served:
                     database=Database.sqlite(self.place / "platform.db"),
                     version="test",
                     data_dir=self.place,
+                    engine=self._engine,
                     admin_secret=lambda: ADMIN,
                     providers=(lambda _: dict(given)) if given is not None else None,
                     keep_alive_s=1.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -41,6 +41,8 @@ class Client:
         template_id: str | None = None,
         agent_type: str | None = None,
         provider: str | None = None,
+        backend: str | None = None,
+        capabilities: Sequence[str] = (),
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: int | None = None,
@@ -53,6 +55,8 @@ class Client:
             "template_id": template_id,
             "agent_type": agent_type,
             "provider": provider,
+            "backend": backend,
+            "capabilities": list(capabilities),
             "envs": dict(envs or {}),
             "metadata": dict(metadata or {}),
             "timeout": timeout,

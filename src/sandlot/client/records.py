@@ -25,11 +25,22 @@ class SandboxInfo:
     timeout: int
     problem: str | None
     queue: QueuePosition | None
+    backend: str | None = None
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> SandboxInfo:
         queue = answer.get("queue")
-        plain = ("sandbox_id", "session_id", "user_id", "status", "provider", "template_id", "timeout", "problem")
+        plain = (
+            "sandbox_id",
+            "session_id",
+            "user_id",
+            "status",
+            "provider",
+            "template_id",
+            "timeout",
+            "problem",
+            "backend",
+        )
         return cls(
             **{name: answer.get(name) for name in plain},  # type: ignore[arg-type]
             metadata=dict(answer.get("metadata") or {}),

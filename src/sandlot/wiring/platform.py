@@ -129,7 +129,9 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             queue=queue,
             providers=providers,
             limits=config.limits,
-            defaults=SessionDefaults(provider=config.default, agents=config.agents, envs=config.envs),
+            defaults=SessionDefaults(
+                provider=config.default, agents=config.agents, envs=config.envs, backends=config.backends
+            ),
         )
         reconciler = SessionReconciler(state=state, sessions=sessions, queue=queue, providers=providers)
         tools = SandboxTools(sessions=sessions, secret=secret)

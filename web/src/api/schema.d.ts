@@ -24,6 +24,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/platform/backends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Backends
+         * @description The kinds of sandboxes that can be asked for, and what each can do.
+         */
+        get: operations["backends_platform_backends_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandboxes/create": {
         parameters: {
             query?: never;
@@ -1859,6 +1879,41 @@ export interface components {
             /** Records */
             records: components["schemas"]["AuditEntry"][];
         };
+        /** BackendInfo */
+        BackendInfo: {
+            /** Name */
+            name: string;
+            kind: components["schemas"]["BackendKind"];
+            /** Provider */
+            provider: string;
+            /**
+             * Template
+             * @description What its sandboxes begin with. None: what the provider has by default.
+             */
+            template: string | null;
+            /** Capabilities */
+            capabilities: components["schemas"]["Capability"][];
+            /**
+             * Fallback
+             * @description Backends that stand in for it when its provider is down or full.
+             */
+            fallback: string[];
+            /**
+             * Problem
+             * @description Why its provider cannot be used now.
+             */
+            problem: string | null;
+        };
+        /**
+         * BackendKind
+         * @enum {string}
+         */
+        BackendKind: "sandbox" | "desktop" | "browser" | "docker";
+        /** BackendList */
+        BackendList: {
+            /** Backends */
+            backends: components["schemas"]["BackendInfo"][];
+        };
         /** BranchInfo */
         BranchInfo: {
             /** Name */
@@ -1911,6 +1966,12 @@ export interface components {
          * @enum {string}
          */
         BudgetScope: "task" | "session" | "user" | "all";
+        /**
+         * Capability
+         * @description Something that a sandbox can be asked for.
+         * @enum {string}
+         */
+        Capability: "commands" | "files" | "terminals" | "ports" | "pause" | "snapshots" | "network-rules" | "browser" | "desktop";
         /** ChangeInfo */
         ChangeInfo: {
             /** Files */
@@ -2585,6 +2646,17 @@ export interface components {
              * @description A provider from the configuration.
              */
             provider?: string | null;
+            /**
+             * Backend
+             * @description A backend from the configuration, instead of a provider.
+             */
+            backend?: string | null;
+            /**
+             * Capabilities
+             * @description What its backend must have; it is refused where something is missing.
+             * @default []
+             */
+            capabilities: components["schemas"]["Capability"][];
             /** Envs */
             envs?: {
                 [key: string]: string;
@@ -3314,6 +3386,11 @@ export interface components {
             status: components["schemas"]["SessionStatus"];
             /** Provider */
             provider: string;
+            /**
+             * Backend
+             * @description The backend that it was asked for by, if it was.
+             */
+            backend: string | null;
             /** Template Id */
             template_id: string | null;
             /** Agent Type */
@@ -3698,6 +3775,98 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentList"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    backends_platform_backends_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackendList"];
                 };
             };
             /** @description Bad Request */

@@ -1,4 +1,4 @@
-"""The route that lists the coding agents this platform knows how to start."""
+"""The routes that list what can be chosen: coding agents, and backends for their sandboxes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from sandlot.platform.agents.descriptions import AgentDescription
 from sandlot.platform.api.deps import Given, Reader
 from sandlot.platform.api.errors import PROBLEMS
-from sandlot.platform.api.responses import AgentInfo, AgentList
+from sandlot.platform.api.responses import AgentInfo, AgentList, BackendInfo, BackendList
 
 router = APIRouter(prefix="/platform", tags=["agents"], responses=PROBLEMS)
 
@@ -16,6 +16,25 @@ router = APIRouter(prefix="/platform", tags=["agents"], responses=PROBLEMS)
 async def agents(deps: Given, caller: Reader) -> AgentList:
     """The agents that work on tasks or in sandboxes, and what they need."""
     return AgentList(agents=[_info(agent) for agent in deps.agents.values()])
+
+
+@router.get("/backends")
+async def backends(deps: Given, caller: Reader) -> BackendList:
+    """The kinds of sandboxes that can be asked for, and what each can do."""
+    return BackendList(
+        backends=[
+            BackendInfo(
+                name=backend.name,
+                kind=backend.kind,
+                provider=backend.provider,
+                template=backend.template,
+                capabilities=sorted(backend.capabilities),
+                fallback=list(backend.fallback),
+                problem=problem,
+            )
+            for backend, problem in deps.sessions.backends()
+        ]
+    )
 
 
 def _info(agent: AgentDescription) -> AgentInfo:

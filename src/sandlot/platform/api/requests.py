@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from sandlot.platform.core.backends import Capability
 from sandlot.platform.core.model import Caller
 from sandlot.platform.sessions.service import WAIT_S, SessionTarget
 
@@ -29,6 +30,10 @@ class CreateSandbox(Body):
     template_id: Identifier | None = None
     agent_type: Identifier | None = Field(None, description="A type of agent from the configuration.")
     provider: Identifier | None = Field(None, description="A provider from the configuration.")
+    backend: Identifier | None = Field(None, description="A backend from the configuration, instead of a provider.")
+    capabilities: frozenset[Capability] = Field(
+        frozenset(), description="What its backend must have; it is refused where something is missing."
+    )
     envs: Pairs = Field(default_factory=dict, max_length=256)
     metadata: Pairs = Field(default_factory=dict, max_length=64)
     timeout: Timeout | None = Field(None, description="Seconds it runs without anybody asking for more.")

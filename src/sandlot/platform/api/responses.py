@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
+from sandlot.platform.core.backends import BackendKind, Capability
 from sandlot.platform.core.model import Session, SessionStatus
 from sandlot.platform.sessions.queue import QueuePosition
 
@@ -21,6 +22,7 @@ class SandboxInfo(BaseModel):
     user_id: str
     status: SessionStatus
     provider: str
+    backend: str | None = Field(description="The backend that it was asked for by, if it was.")
     template_id: str | None
     agent_type: str | None
     metadata: dict[str, str]
@@ -58,6 +60,20 @@ class AgentList(BaseModel):
     agents: list[AgentInfo]
 
 
+class BackendInfo(BaseModel):
+    name: str
+    kind: BackendKind
+    provider: str
+    template: str | None = Field(description="What its sandboxes begin with. None: what the provider has by default.")
+    capabilities: list[Capability]
+    fallback: list[str] = Field(description="Backends that stand in for it when its provider is down or full.")
+    problem: str | None = Field(description="Why its provider cannot be used now.")
+
+
+class BackendList(BaseModel):
+    backends: list[BackendInfo]
+
+
 class PortInfo(BaseModel):
     url: str
 
@@ -90,6 +106,7 @@ def sandbox(session: Session, position: QueuePosition | None = None) -> SandboxI
         user_id=session.user_id,
         status=session.status,
         provider=session.provider,
+        backend=session.backend,
         template_id=session.template_id,
         agent_type=session.agent_type,
         metadata=dict(session.metadata),

@@ -26,6 +26,8 @@ async def create(body: CreateSandbox, deps: Given, caller: Writer, response: Res
         template_id=body.template_id,
         agent_type=body.agent_type,
         provider=body.provider,
+        backend=body.backend,
+        capabilities=body.capabilities,
         envs=body.envs,
         metadata=body.metadata,
         timeout_s=body.timeout,

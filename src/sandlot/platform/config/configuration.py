@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from sandlot.platform.config.backends import BackendTable, backends, check_agent
 from sandlot.platform.config.github import GitHubConfig, GitHubTable, TriggerTable, github_config, trigger_rules
 from sandlot.platform.config.models import (
     ADDRESSES,
@@ -32,6 +33,7 @@ from sandlot.platform.config.providers import (
     ValueReference,
     provider_config,
 )
+from sandlot.platform.core.backends import Backend, Capability
 from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.events import check_pattern
 from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
@@ -50,6 +52,8 @@ class AgentTable(ConfigTable):
     template: str | None = None
     timeout: Timeout | None = None
     envs: Mapping[str, str | ValueReference] = {}
+    backend: str | None = None
+    capabilities: tuple[Capability, ...] = ()
 
 
 class LimitsTable(ConfigTable):
@@ -103,6 +107,7 @@ class ConsoleTable(ConfigTable):
 class _File(ConfigTable):
     default: str | None = None
     providers: Mapping[Name, ProviderTable] = {}
+    backends: Mapping[Name, BackendTable] = {}
     agents: Mapping[Name, AgentTable] = {}
     envs: Mapping[str, str | ValueReference] = {}
     limits: LimitsTable = LimitsTable()
@@ -125,6 +130,7 @@ class Configuration(BaseModel):
 
     default: str
     providers: Mapping[str, ProviderConfig]
+    backends: Mapping[str, Backend] = {}
     agents: Annotated[Mapping[str, AgentSettings], Field(repr=False)]
     envs: Annotated[Mapping[str, str], Field(repr=False)]
     limits: SessionLimits
@@ -158,8 +164,13 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
             )
         providers = {"local": LocalTable(kind="local")}
     _check_names(place, file, providers, has_engine)
+    default = file.default or next(iter(providers))
+    known = backends(place, file.backends, providers, default)
+    for name, agent in file.agents.items():
+        check_agent(place, name, agent.backend, agent.capabilities, known)
     return Configuration(
-        default=file.default or next(iter(providers)),
+        default=default,
+        backends=known,
         providers={name: provider_config(name, table, look_up.secret) for name, table in providers.items()},
         agents={name: _agent(name, table, look_up) for name, table in file.agents.items()},
         envs=look_up.values("envs", file.envs),
@@ -218,6 +229,9 @@ def _check_names(place: str, file: _File, providers: Mapping[str, Any], has_engi
         if name is not None and name not in providers:
             known = ", ".join(sorted(providers))
             raise ConfigurationError(f"{place}: {where} = {name!r}: there is no such provider (known: {known})")
+    for name, agent in file.agents.items():
+        if agent.backend is not None and agent.provider is not None:
+            raise ConfigurationError(f"{place}: agents.{name}: name a backend or a provider, not both")
     for name, table in providers.items():
         if isinstance(table, LocalTable) and not has_engine:
             raise ConfigurationError(
@@ -297,6 +311,8 @@ def _agent(name: str, table: AgentTable, look_up: _Lookup) -> AgentSettings:
         template=table.template,
         timeout_s=table.timeout,
         envs=look_up.values(f"agents.{name}.envs", table.envs),
+        backend=table.backend,
+        capabilities=frozenset(table.capabilities),
     )
 
 
@@ -349,6 +365,7 @@ def _webhook(table: WebhookTable, look_up: _Lookup) -> Webhook:
 
 _KNOWN = {
     "providers": KEYS,
+    "backends": sorted(BackendTable.model_fields),
     "agents": sorted(AgentTable.model_fields),
     "limits": sorted(LimitsTable.model_fields),
     "policy": sorted(PolicyTable.model_fields),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from sandlot.platform.core.backends import Capability
 from sandlot.platform.core.events import Event, matches_type
 
 
@@ -48,6 +49,15 @@ class SandboxNetwork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartOption:
+    """Where a session may start."""
+
+    provider: str
+    template: str | None
+    backend: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """One user's sandbox over its whole life, at whichever provider."""
 
@@ -65,6 +75,8 @@ class Session:
     envs: Mapping[str, str] = field(default_factory=dict, repr=False)  # stored only until the sandbox is created
     metadata: Mapping[str, str] = field(default_factory=dict)
     network: SandboxNetwork = SandboxNetwork()
+    backend: str | None = None
+    alternatives: tuple[StartOption, ...] = ()  # where it starts if it cannot start here
     queued_at: datetime | None = None
     started_at: datetime | None = None
     expires_at: datetime | None = None  # when it is paused, or deleted, unless somebody asks for more time
@@ -269,6 +281,8 @@ class AgentSettings:
     template: str | None = None
     timeout_s: int | None = None
     envs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    backend: str | None = None
+    capabilities: frozenset[Capability] = frozenset()  # what its backend must have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from sandlot.platform.core.errors import (
 from sandlot.platform.core.events import SandboxEventType
 from sandlot.platform.core.model import ACTIVE, SandboxSpec, Session, SessionLimits, SessionStatus
 from sandlot.platform.providers.health import ProviderRegistry
+from sandlot.platform.sessions.placement import moved_on
 from sandlot.platform.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Queue:
     async def positions(self) -> list[QueuePosition]:
         queued = await self._state.store.query(statuses=[SessionStatus.QUEUED])
         active = await self._state.store.query(statuses=ACTIVE) if queued else ()
-        return queue_order(queued, active, self._limits, self._problem)
+        return queue_order(queued, active, self._limits, self.problem)
 
     async def active(self) -> int:
         """How many sandboxes count against the limits now."""
@@ -124,6 +125,7 @@ class Queue:
     async def dispatch(self) -> None:
         for position in await self.positions():
             if position.reason is not None:
+                await self._start_elsewhere(position.session)
                 continue
             resuming = position.session.provider_sandbox_id is not None
             with contextlib.suppress(Conflict):  # cancelled at the same moment
@@ -131,6 +133,14 @@ class Queue:
                     position.session, SessionStatus.RESUMING if resuming else SessionStatus.STARTING
                 )
                 self._launch(claimed)
+
+    async def _start_elsewhere(self, session: Session) -> None:
+        """If its provider is down or full, and another may have it."""
+        if self.problem(session.provider) is not None and (changes := moved_on(session, self.problem)):
+            log.info("sandbox %s starts at %s: %s", session.id, changes["provider"], self.problem(session.provider))
+            with contextlib.suppress(Conflict):
+                await self._state.change(session, **changes)
+                self.notify()
 
     async def close(self) -> None:
         """Stop. Starts in flight stay in their state; the next start of the platform finds them at the provider."""
@@ -223,8 +233,11 @@ class Queue:
         )
 
     async def _requeue(self, session: Session, error: PlatformError) -> None:
+        changes = moved_on(session, self.problem) or {}
+        if changes:
+            log.info("sandbox %s starts at %s: %s", session.id, changes["provider"], error)
         with contextlib.suppress(Conflict):
-            await self._state.move(session, SessionStatus.QUEUED, problem=str(error))
+            await self._state.move(session, SessionStatus.QUEUED, **changes, problem=str(error))
 
     async def _lost(self, session: Session, error: NotFound) -> None:
         """The provider no longer has the paused sandbox."""
@@ -252,7 +265,8 @@ class Queue:
             self._failures.clear()
         self._failures[session.id] = error
 
-    def _problem(self, provider: str) -> str | None:
+    def problem(self, provider: str) -> str | None:
+        """Why a provider cannot be used now: it is down, or full."""
         full = self._full_until.get(provider)
         if full is not None and self._state.clock() < full:
             return f"provider {provider!r} has no room just now"

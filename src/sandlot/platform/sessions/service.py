@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from sandlot.platform.core.backends import Backend, Capability
 from sandlot.platform.core.errors import (
     Busy,
     Conflict,
@@ -34,6 +35,7 @@ from sandlot.platform.core.model import (
 from sandlot.platform.core.ports import Box
 from sandlot.platform.identity.keys import acting_user, may_see, require
 from sandlot.platform.providers.health import ProviderRegistry
+from sandlot.platform.sessions.placement import Wish, place
 from sandlot.platform.sessions.queue import Queue, QueuePosition, lease_s
 from sandlot.platform.sessions.state import SessionState
 
@@ -55,11 +57,14 @@ class SessionRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     network: SandboxNetwork = field(default_factory=SandboxNetwork)
     timeout_s: int | None = None
+    backend: str | None = None
+    capabilities: frozenset[Capability] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDefaults:
     provider: str
+    backends: Mapping[str, Backend] = field(default_factory=dict)
     agents: Mapping[str, AgentSettings] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -146,6 +151,11 @@ class Sessions:
 
     async def queue_position(self, session: Session) -> QueuePosition | None:
         return await self._queue.position_of(session.id) if session.status is SessionStatus.QUEUED else None
+
+    def backends(self) -> Sequence[tuple[Backend, str | None]]:
+        """Those of the configuration, with what keeps their providers from being used now."""
+        found = sorted(self._defaults.backends.values(), key=lambda backend: backend.name)
+        return [(backend, self._queue.problem(backend.provider)) for backend in found]
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
@@ -351,20 +361,30 @@ class Sessions:
             known = ", ".join(sorted(agents)) or "none"
             raise InvalidRequest(f"agent type {request.agent_type!r} is not in the configuration (known: {known})")
         agent = agents[request.agent_type] if request.agent_type is not None else AgentSettings()
-        name = request.provider or agent.provider or self._defaults.provider
-        if name not in self._providers.all:
-            known = ", ".join(sorted(self._providers.all))
-            raise InvalidRequest(f"provider {name!r} is not in the configuration (known: {known})")
-        provider = self._providers.all[name]
+        start, *alternatives = place(
+            Wish(
+                backend=request.backend,
+                provider=request.provider,
+                template=request.template_id,
+                capabilities=request.capabilities,
+            ),
+            agent,
+            backends=self._defaults.backends,
+            providers=self._providers.all,
+            default=self._defaults.provider,
+            problem=self._queue.problem,
+        )
         return Session(
             id=f"sbx_{secrets.token_hex(16)}",
             user_id=user_id,
             session_id=request.session_id or f"ses_{secrets.token_hex(8)}",
             status=SessionStatus.QUEUED,
-            provider=name,
-            template_id=request.template_id or agent.template or provider.template,
+            provider=start.provider,
+            template_id=start.template,
+            backend=start.backend,
+            alternatives=tuple(alternatives),
             agent_type=request.agent_type,
-            timeout_s=request.timeout_s or agent.timeout_s or provider.timeout_s,
+            timeout_s=request.timeout_s or agent.timeout_s or self._providers.all[start.provider].timeout_s,
             envs={**self._defaults.envs, **agent.envs, **request.envs},
             metadata=dict(request.metadata),
             network=request.network,

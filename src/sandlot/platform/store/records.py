@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +16,7 @@ from sandlot.platform.core.model import (
     Scope,
     Session,
     SessionStatus,
+    StartOption,
     UserKey,
 )
 
@@ -35,6 +36,7 @@ def session(row: Row) -> Session:
             "envs": MappingProxyType(dict(row["envs"])),
             "metadata": MappingProxyType(dict(row["metadata"])),
             "network": _network(row["network"]),
+            "alternatives": tuple(StartOption(**option) for option in row["alternatives"] or ()),
         }
     )
 
@@ -46,6 +48,7 @@ def session_row(record: Session) -> dict[str, Any]:
         "envs": dict(record.envs),
         "metadata": dict(record.metadata),
         "network": {"internet": record.network.internet, "allow": list(record.network.allow)},
+        "alternatives": [asdict(option) for option in record.alternatives],
         "live_key": record.live_key,
     }
 

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, Large
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0015"  # the newest migration
+REVISION = "p0016"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -51,6 +51,8 @@ sessions = Table(
     Column("envs", Json, nullable=False),
     Column("metadata", Json, nullable=False),
     Column("network", Json),
+    Column("backend", String),
+    Column("alternatives", Json),
     Column("queued_at", UtcTime),
     Column("started_at", UtcTime),
     Column("expires_at", UtcTime),

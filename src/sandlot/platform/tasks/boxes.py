@@ -169,6 +169,8 @@ class TaskBoxes:
         settings = self._defaults.settings.get(attempt.agent)
         own = settings.template if settings is not None else None
         template = spec.template or own or (agent.task.template if agent is not None and agent.task else None)
+        if settings is not None and settings.backend is not None:
+            template = spec.template  # what the backend begins with, unless the task says otherwise
         provider = spec.provider
         if task.fork_point is not None and attempt.number > 1:
             template, provider = task.fork_point.snapshot, task.fork_point.provider

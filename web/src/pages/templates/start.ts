@@ -13,7 +13,7 @@ export function useStart() {
     setBusy(template.id);
     try {
       const name = `${template.names[0] ?? template.id}-${new Date().toISOString().slice(11, 19).replaceAll(":", "")}`;
-      const body = { user_id: me.user_id ?? "admin", session_id: name.replaceAll("/", "-"), template_id: template.names[0] ?? template.id, envs: {}, metadata: {}, wait: 60 };
+      const body = { user_id: me.user_id ?? "admin", session_id: name.replaceAll("/", "-"), template_id: template.names[0] ?? template.id, envs: {}, capabilities: [], metadata: {}, wait: 60 };
       const made = await api.data(api.POST("/sandboxes/create", { body }));
       go(made.started_at ? `/sandboxes/${made.sandbox_id}` : "/sessions");
     } catch (error) {

@@ -22,7 +22,8 @@ MOST_IMAGE = 4 << 20
 MOST_TEXT = 20_000
 MOST_WINDOWS = 200
 STEP_S = 30.0
-TYPE_S = 600.0
+TYPE_S = 1800.0
+FAST_MS, SLOW_MS = "12", "75"  # between two keys
 BUTTONS = {"left": "1", "middle": "2", "right": "3"}
 WHEEL = {"up": "4", "down": "5", "left": "6", "right": "7"}
 KEYS = {
@@ -119,7 +120,9 @@ class Desktop(Provider):
 
     async def desktop_type(self, text: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)]) -> str:
         """Type into the window that has the focus. A line break presses Enter."""
-        await self._run("xdotool", "type", "--delay", "12", "--file", "-", stdin=text.encode(), timeout_s=TYPE_S)
+        if "\0" in text:
+            raise ToolError("the text holds NUL characters, for which there is no key")
+        await self._run("xdotool", *_typing(text), timeout_s=TYPE_S)
         return f"typed {len(text)} characters"
 
     async def desktop_key(
@@ -195,14 +198,13 @@ class Desktop(Provider):
         if x >= width or y >= height:
             raise ToolError(f"{x}, {y} is not on the screen, which has {width} x {height} pixels")
 
-    async def _run(self, *command: str, stdin: bytes = b"", timeout_s: float = STEP_S) -> str:
+    async def _run(self, *command: str, timeout_s: float = STEP_S) -> str:
         with telling("run", command[0]):
             ended = await processes.run(
                 command,
                 cwd=self._workspace.home,
                 env=self._workspace.environment(),
                 timeout_s=timeout_s,
-                stdin=stdin,
             )
         if ended.exit_code is None:
             raise ToolError(f"{command[0]} did not end within {timeout_s:.0f} s")
@@ -210,6 +212,19 @@ class Desktop(Provider):
             words = cut((ended.stderr or ended.stdout).strip(), 1000)
             raise ToolError(f"{command[0]} failed with {ended.exit_code}: {words}")
         return ended.stdout
+
+
+def _typing(text: str) -> list[str]:
+    """For xdotool, which has no key for a line break in a text.
+
+    For letters that no key has, it changes the keyboard's map, types, and changes it back: a program must have time to see that.
+    """
+    delay = FAST_MS if text.isascii() else SLOW_MS
+    steps: list[str] = []
+    for number, line in enumerate(text.split("\n")):
+        steps += ["key", "Return"] if number else []
+        steps += ["type", "--delay", delay, "--args", "1", "--", line] if line else []
+    return steps
 
 
 def _windows(listed: str) -> list[str]:

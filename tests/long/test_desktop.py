@@ -174,7 +174,7 @@ async def test_an_agent_sees_clicks_and_types_with_the_tools(server: Server, mak
         await call("desktop_click", x=x, y=y)
         await call("desktop_type", text="Grüße\nfrom an agent")
         await call("desktop_key", key="ctrl+s")
-        until(lambda: sandbox.files.read("/home/user/tools.txt") == "Grüße\nfrom an agent\n", what="the text")
+        until(lambda: sandbox.files.read("/home/user/tools.txt").strip() == "Grüße\nfrom an agent", what="the text")
         await call("desktop_scroll", x=x, y=y, direction="down")
         await call("desktop_drag", x=x, y=y, to_x=x + 30, to_y=y)
         assert "recording" in await call("desktop_record", action="start", file="seen.mp4")

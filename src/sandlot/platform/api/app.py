@@ -22,6 +22,7 @@ from sandlot.platform.api import (
     console_inside,
     console_operation,
     console_sandboxes,
+    console_screen,
     console_usage,
     errors,
     events,
@@ -81,6 +82,7 @@ ROUTERS = (
     console_histories.router,  # before those with an id in the place of its names
     console_sandboxes.router,
     console_inside.router,
+    console_screen.router,
     repositories.router,
     models.router,
     audit.router,

@@ -1,4 +1,4 @@
-// One sandbox: what it is and went through, its numbers, log, terminal, files and ports. Readable after its end.
+// One sandbox: what it is and went through, its numbers, log, terminal, screen, files and ports. Readable after its end.
 import { Button, Menu, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
@@ -20,10 +20,11 @@ import { Ago, full, span, timeOfDay } from "../../ui/time";
 import { ACT_NAMES, mayDo, useSandboxActs, type Sandbox, type SandboxAct } from "../sandboxes/acts";
 import { Left } from "../sandboxes";
 
+const Screen = lazy(async () => ({ default: (await import("../../inside/screen")).Screen }));
 const Terminals = lazy(async () => ({ default: (await import("../../inside/terminal")).Terminals }));
 type Past = Schemas["ConsolePastSandbox"];
-const TABS = ["overview", "numbers", "log", "terminal", "files", "ports"] as const;
-const NAMES: Record<(typeof TABS)[number], string> = { overview: "Overview", numbers: "Numbers", log: "Log", terminal: "Terminal", files: "Files", ports: "Ports" };
+const TABS = ["overview", "numbers", "log", "terminal", "screen", "files", "ports"] as const;
+const NAMES: Record<(typeof TABS)[number], string> = { overview: "Overview", numbers: "Numbers", log: "Log", terminal: "Terminal", screen: "Screen", files: "Files", ports: "Ports" };
 const path = (id: string) => ({ params: { path: { sandbox_id: id } } });
 
 export default function SandboxPage() {
@@ -52,6 +53,7 @@ export default function SandboxPage() {
         <Tabs.Panel value="terminal" className={table.panel}>
           {mayWrite(me) ? <RunningSandbox sandboxId={id} none="">{(one) => <Suspense fallback={<Loading />}><Terminals sandboxId={one.id} /></Suspense>}</RunningSandbox> : <Notice icon={Ban} title="Not for this key">A terminal needs a key that may write.</Notice>}
         </Tabs.Panel>
+        <Tabs.Panel value="screen" className={table.panel}><RunningSandbox sandboxId={id} none="">{(one) => <Suspense fallback={<Loading />}><Screen sandboxId={one.id} /></Suspense>}</RunningSandbox></Tabs.Panel>
         <Tabs.Panel value="files" className={table.panel}><RunningSandbox sandboxId={id} none="">{(one) => <Files sandboxId={one.id} />}</RunningSandbox></Tabs.Panel>
         <Tabs.Panel value="ports" className={table.panel}><RunningSandbox sandboxId={id} none="">{(one) => <Ports sandboxId={one.id} />}</RunningSandbox></Tabs.Panel>
       </Tabs>

@@ -33,7 +33,8 @@ const TABS: readonly TabInfo[] = [
   { id: "preview", title: "Preview", key: "5", view: lazy(() => import("./preview")) },
   { id: "network", title: "Network", key: "8", view: lazy(() => import("./network")) },
   { id: "numbers", title: "Numbers", key: "6", view: lazy(() => import("./numbers")) },
-  { id: "about", title: "About", key: "7", view: lazy(() => import("./about")) },
+  { id: "screen", title: "Screen", key: "7", view: lazy(() => import("./screen")) },
+  { id: "about", title: "About", key: "8", view: lazy(() => import("./about")) },
 ];
 
 export default function TaskPage() {

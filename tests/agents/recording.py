@@ -199,7 +199,7 @@ class Stage:
         self.start(agent, turn)
         files = turn_files(turn)
         deadline = time.monotonic() + SECONDS
-        while not Path(files.exit_code).exists():
+        while not Path(files.exit_code).exists() or not Path(files.exit_code).stat().st_size:
             if time.monotonic() > deadline:
                 self.shell(interrupt_line(DESCRIBED[agent], turn))
             time.sleep(0.1)

@@ -61,7 +61,7 @@ def run(turn: Turn) -> tuple[int, list[str], str]:
     environment = {"PATH": os.environ["PATH"], "HOME": turn.home}
     subprocess.run(["sh", "-c", script.start], env=environment, check=True, timeout=60)
     deadline = time.monotonic() + 90
-    while not Path(files.exit_code).exists():
+    while not Path(files.exit_code).exists() or not Path(files.exit_code).stat().st_size:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     ended = int(Path(files.exit_code).read_text())

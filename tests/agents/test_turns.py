@@ -79,10 +79,10 @@ def start(told: Turn, agent: AgentDescription = COMMAND) -> None:
 
 def wait_for(path: Path | str, within_s: float = 60) -> str:
     deadline = time.monotonic() + within_s
-    while not Path(path).exists():
+    while not Path(path).exists() or not (text := Path(path).read_text()):
         assert time.monotonic() < deadline, f"{path} does not come"
         time.sleep(0.05)
-    return Path(path).read_text()
+    return text
 
 
 def state(told: Turn) -> str:

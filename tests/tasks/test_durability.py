@@ -89,6 +89,15 @@ class Killable:
             assert time.monotonic() < deadline, (task, (self.place / "server.log").read_text()[-4000:])
             await asyncio.sleep(0.1)
 
+    async def cleaned_up(self, http: httpx.AsyncClient, id: str) -> None:
+        """Until the last step is done, too: that comes when the task rests already."""
+        for _ in range(600):
+            steps = (await self.get(http, f"/tasks/{id}/steps"))["steps"]
+            if all(step["status"] == "done" for step in steps if step["name"] == "cleanup"):
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(steps)
+
 
 @contextlib.contextmanager
 def killable(place: Path, engine: Server) -> Iterator[Killable]:
@@ -118,6 +127,7 @@ async def test_a_task_survives_a_kill_at_every_boundary_of_its_steps(tmp_path: P
             id = made.json()["id"]
             task = await platform.rests(http, id)
             assert task["state"] == "review", (task["reason"], (tmp_path / "server.log").read_text()[-4000:])
+            await platform.cleaned_up(http, id)
             killed = (tmp_path / "kills").read_text().splitlines()
             assert sorted(killed) == sorted(f"{when} {step}" for step in STEPS for when in ("before", "after"))
             assert platform.starts == len(killed) + 1

@@ -17,7 +17,7 @@ async def test_a_command_becomes_a_pull_request_that_is_merged(ann: Tasks) -> No
     pull = (await ann.http.get("/repositories/app/pulls/1")).json()
     assert pull["head"] == f"task-{id}" and pull["base"] == "main" and pull["labels"] == ["release"]
     assert "grep -q 1.1 VERSION" in pull["body"] and f"/tasks/{id}" in pull["body"]
-    assert set((await ann.steps(id)).values()) == {"done"}
+    assert set((await ann.rested(id)).values()) == {"done"}
     await well("fetch", "-q", at=clone)
     subject, author, body = (await well("log", "-1", "--format=%s%x00%an%x00%b", f"origin/task-{id}", at=clone)).split(
         "\0"

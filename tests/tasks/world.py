@@ -79,6 +79,14 @@ class Tasks:
     async def steps(self, id: str) -> dict[str, str]:
         return {step["name"]: step["status"] for step in (await self.http.get(f"/tasks/{id}/steps")).json()["steps"]}
 
+    async def rested(self, id: str, seconds: float = 60) -> dict[str, str]:
+        """Its steps once its sandbox rests, too: nobody else waits for that."""
+        deadline = time.monotonic() + seconds
+        while (steps := await self.steps(id))["cleanup"] not in ("done", "failed"):
+            assert time.monotonic() < deadline, steps
+            await asyncio.sleep(0.1)
+        return steps
+
     async def post(self, path: str, **body: Any) -> dict[str, Any]:
         answer = await self.http.post(path, json=body)
         assert answer.status_code < 300, answer.text

@@ -147,7 +147,12 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
         settings=RunnerSettings(policy=config.tasks, hook=parts.hook),
     )
     queue = TaskQueue(
-        state=state, tasks=service, policy=config.tasks, work=runner.work, is_alone=not parts.database.is_shared
+        state=state,
+        tasks=service,
+        policy=config.tasks,
+        work=runner.work,
+        rest=runner.rest,
+        is_alone=not parts.database.is_shared,
     )
     keeper = TaskKeeper(state=state, tasks=service, boxes=boxes, find=find, forge=parts.repositories.forge)
     boxes.make_room = keeper.make_room

@@ -54,6 +54,7 @@ class TurnFiles:
     errors: str
     exit_code: str
     pid: str
+    wake: str  # a pipe: whoever waits for the end reads from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def turn_files(turn: Turn) -> TurnFiles:
     if not _TASK.fullmatch(turn.task):
         raise InvalidRequest(f"{turn.task!r} is not the id of a task")
     folder = f"{turn.home}/.sandlot/turns/{turn.task}/{turn.attempt}/{turn.number}"
-    names = ("script", "prompt", "output", "errors", "exit_code", "pid")
+    names = ("script", "prompt", "output", "errors", "exit_code", "pid", "wake")
     return TurnFiles(folder=folder, **{name: f"{folder}/{name}" for name in names})
 
 
@@ -82,8 +83,9 @@ def turn_script(agent: AgentDescription, turn: Turn) -> TurnScript:
         "line": _command_line(agent, how, turn, files),
         "signals": " ".join(how.interrupt),
         "ticks": str(how.grace_s * 5),
+        "prompt": _READ_PROMPT if PROMPT in _arguments(how, turn) else ":",
     }
-    plain = {"line", "signals", "ticks"}
+    plain = {"line", "signals", "ticks", "prompt"}
     script = _SCRIPT.replace("@totals@", TOTALS)
     for name, value in values.items():
         script = script.replace(f"@{name}@", value if name in plain else shlex.quote(value))
@@ -139,8 +141,12 @@ def _header(how: AgentTask, turn: Turn) -> dict[str, object]:
     return {"type": HEADER, **{name: value for name, value in known.items() if value}}
 
 
+def _arguments(how: AgentTask, turn: Turn) -> tuple[str, ...]:
+    return how.resume if turn.resume is not None and how.resume is not None else how.start
+
+
 def _command_line(agent: AgentDescription, how: AgentTask, turn: Turn, files: TurnFiles) -> str:
-    arguments = how.resume if turn.resume is not None and how.resume is not None else how.start
+    arguments = _arguments(how, turn)
     if COMMAND in arguments and not turn.command:
         raise InvalidRequest(f"the agent {agent.id!r} needs a command")
     parts = {
@@ -171,6 +177,8 @@ def _exports(variables: Mapping[str, str]) -> bytes:
     return "".join(lines).encode(errors="replace")
 
 
+_READ_PROMPT = """prompt=$(cat "$folder/prompt"; echo x)
+  prompt=${prompt%x}"""
 # Everything is in functions, so that the shell has read all of it before anything happens: the file may be written again meanwhile.
 _SCRIPT = r"""#!/bin/sh
 # One turn of an agent, made by Sandlot: start, state or interrupt.
@@ -178,10 +186,9 @@ folder=@folder@
 
 start() {
   if [ ! -e "$folder/started" ]; then
+    [ -p "$folder/wake" ] || mkfifo "$folder/wake" 2>/dev/null
     # A shell without job control lets what it puts into the background ignore SIGINT: so setsid forks, if it can.
-    if setsid --fork true 2>/dev/null; then
-      setsid --fork sh "$folder/script" run </dev/null >/dev/null 2>&1
-    else
+    if ! setsid --fork sh "$folder/script" run </dev/null >/dev/null 2>&1; then
       setsid sh "$folder/script" run </dev/null >/dev/null 2>&1 &
     fi
   fi
@@ -191,9 +198,13 @@ start() {
 # Whoever runs the turn has read its variables when its number is there; what was written of them since is of no use.
 begun() {
   tries=0
-  while [ ! -e "$folder/pid" ] && [ $tries -lt 20 ]; do tries=$((tries + 1)); sleep 0.01; done
-  while [ ! -e "$folder/pid" ] && [ $tries -lt 120 ]; do tries=$((tries + 1)); sleep 0.1; done
-  [ -e "$folder/pid" ] && rm -f "$folder/environment"
+  while [ ! -s "$folder/pid" ] && [ $tries -lt 20 ]; do tries=$((tries + 1)); sleep 0.01; done
+  while [ ! -s "$folder/pid" ] && [ $tries -lt 120 ]; do tries=$((tries + 1)); sleep 0.1; done
+  [ -s "$folder/pid" ] && forget
+}
+
+forget() {
+  [ ! -e "$folder/environment" ] || rm -f "$folder/environment"
 }
 
 run() {
@@ -201,7 +212,7 @@ run() {
   printf '%s\n' @header@ >"$folder/output"
   : >"$folder/errors"
   [ ! -e "$folder/environment" ] || . "$folder/environment"
-  rm -f "$folder/environment"
+  forget
   trap : INT TERM
   put pid $$
   export SANDLOT_TURN="$folder" SANDLOT_PROMPT_FILE="$folder/prompt"
@@ -213,11 +224,11 @@ run() {
   else
     put exit_code 126
   fi
+  [ ! -p "$folder/wake" ] || printf . 1<>"$folder/wake"
 }
 
 agent() {
-  prompt=$(cat "$folder/prompt"; echo x)
-  prompt=${prompt%x}
+  @prompt@
   @line@
 }
 
@@ -233,8 +244,9 @@ run_python() {
   return 127
 }
 
+# One write: a file with something in it is complete.
 put() {
-  printf '%s\n' "$2" >"$folder/$1.$$" && mv "$folder/$1.$$" "$folder/$1"
+  printf '%s\n' "$2" >"$folder/$1"
 }
 
 # The process that runs the turn; a number that was given to another process meanwhile is not it.
@@ -245,25 +257,25 @@ leader() {
 }
 
 state() {
-  if [ -e "$folder/exit_code" ]; then echo "ended $(cat "$folder/exit_code")"
+  if [ -s "$folder/exit_code" ]; then echo "ended $(cat "$folder/exit_code")"
   elif [ ! -e "$folder/started" ]; then echo absent
   elif leader && kill -s 0 "$pid" 2>/dev/null; then echo running
-  elif [ -e "$folder/exit_code" ]; then echo "ended $(cat "$folder/exit_code")"
-  elif [ ! -e "$folder/pid" ] && sleep 1 && [ -e "$folder/pid" ]; then state
+  elif [ -s "$folder/exit_code" ]; then echo "ended $(cat "$folder/exit_code")"
+  elif [ ! -s "$folder/pid" ] && sleep 1 && [ -s "$folder/pid" ]; then state
   else echo gone
   fi
 }
 
 interrupt() {
   # A turn that was not started yet never will be.
-  mkdir "$folder/started" 2>/dev/null && { rm -f "$folder/environment"; put pid 0; put exit_code 130; }
-  [ ! -e "$folder/exit_code" ] || return 0
+  mkdir "$folder/started" 2>/dev/null && { forget; put pid 0; put exit_code 130; }
+  [ ! -s "$folder/exit_code" ] || return 0
   if leader; then
     for signal in @signals@; do
       kill -s "$signal" -- "-$pid" 2>/dev/null
       tries=0
       while [ $tries -lt @ticks@ ]; do
-        [ ! -e "$folder/exit_code" ] || break 2
+        [ ! -s "$folder/exit_code" ] || break 2
         kill -s 0 -- "-$pid" 2>/dev/null || break 2
         tries=$((tries + 1))
         sleep 0.2
@@ -276,7 +288,7 @@ interrupt() {
     known=${known%/environ}
     [ "$known" -le 1 ] || [ "$known" = $$ ] || kill -s KILL "$known" 2>/dev/null
   done
-  [ -e "$folder/exit_code" ] || put exit_code 137
+  [ -s "$folder/exit_code" ] || put exit_code 137
 }
 
 case ${1-} in

@@ -40,8 +40,8 @@ class TaskStore(AggregateStore[Task], Protocol):
 
 
 class StepStore(Protocol):
-    async def put(self, step: TaskStep) -> None:
-        """Write it: added, or changed if there is one of this run, attempt and name."""
+    async def put(self, *steps: TaskStep, entries: Sequence[Entry] = ()) -> None:
+        """Write them: added, or changed if there is one of this run, attempt and name; in one transaction with what is told of them."""
 
     async def of(self, task: str) -> Sequence[TaskStep]:
         """Those of the last run, in their order."""

@@ -6,6 +6,7 @@ Tasks borrow objects from here, so nothing is ever pruned: no automatic gc, and 
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -20,6 +21,7 @@ from sandlot.platform.git.records import Branch
 Remotes = Callable[[Repository, bool], Awaitable[GitRemote]]  # the way to a repository; True: to push
 FRESH_S = 10.0  # a mirror that was fetched so lately is not fetched again
 MANY_PACKS = 40
+_SHA = re.compile(r"[0-9a-f]{40}")
 
 
 class Mirrors:
@@ -100,10 +102,21 @@ class Mirrors:
             self._fetched.pop(repository.id, None)
 
 
+def loose_ref(at: Path, ref: str) -> str | None:
+    """What a ref is at, without a process, if it is in a file of its own: all are that were written lately."""
+    try:
+        text = (at / ref).read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return text if _SHA.fullmatch(text) else None
+
+
 async def resolve(git: Git, at: Path, branch: str) -> str | None:
     """The commit of a branch."""
     if not is_branch_name(branch):
         return None
+    if (loose := loose_ref(at, f"refs/heads/{branch}")) is not None:
+        return loose
     found = await git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", at=at, check=False)
     return found.text.strip() or None
 

@@ -1,6 +1,6 @@
 """The hook that decides whether a push is taken. Run by git in a repository of ours, with the policy in a file beside it.
 
-Standard library only. New objects are in quarantine while it runs: what it refuses leaves nothing behind. What it
+Standard library only, and little of it: every push waits for its start. New objects are in quarantine while it runs: what it refuses leaves nothing behind. What it
 prints is shown to whoever pushes.
 """
 
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Ask = Callable[..., tuple[int, str]]
 
 ZERO = "0" * 40
 POLICY = "sandlot-policy.json"
@@ -18,7 +22,8 @@ MAX_COMMANDS = 32
 
 
 def main() -> int:
-    policy = json.loads(Path(os.environ.get("GIT_DIR", "."), POLICY).read_text())
+    with open(f"{os.environ.get('GIT_DIR', '.')}/{POLICY}") as file:  # noqa: PTH123  # pathlib takes long to load
+        policy = json.load(file)
     commands = [line.split(" ", 2) for line in sys.stdin.read(1 << 20).splitlines() if line]
     if len(commands) > MAX_COMMANDS:
         return refuse(f"a push may change at most {MAX_COMMANDS} refs.")
@@ -29,38 +34,35 @@ def main() -> int:
     return 0
 
 
-def problem_of(policy: dict[str, object], old: str, new: str, ref: str) -> str | None:
+def problem_of(policy: dict[str, object], old: str, new: str, ref: str, ask: Ask | None = None) -> str | None:
+    """Why it is not taken. `ask` runs git. Raises `OSError` if git cannot say."""
     allowed = list(policy["refs"])  # type: ignore[call-overload]
     if ref not in allowed:
         names = ", ".join(name.removeprefix("refs/heads/") for name in allowed)
         return f"this task may push only to {names}, not to {printable(ref)}. Try: git push origin HEAD:{allowed[0]}"
     if new == ZERO:
         return f"{printable(ref)} may not be deleted. Push a commit that undoes the change instead."
-    if git("cat-file", "-t", new).strip() != "commit":
+    if git("cat-file", "-t", new, ask=ask).strip() != "commit":
         return f"{printable(ref)} must be a commit."
     if ref in list(policy.get("rewritable", [])):  # type: ignore[call-overload]
-        return protected_change(policy, new)
-    is_rewrite = old != ZERO and subprocess.run(["git", "merge-base", "--is-ancestor", old, new]).returncode != 0
+        return protected_change(policy, new, ask)
+    is_rewrite = old != ZERO and (ask or run)("merge-base", "--is-ancestor", old, new)[0] != 0
     if is_rewrite and not policy["allow_force"]:
         return (
             f"{printable(ref)} has commits that this push would drop, and rewriting history is not allowed here. "
             "Run git pull --rebase, then push again without --force."
         )
-    return protected_change(policy, new)
+    return protected_change(policy, new, ask)
 
 
-def protected_change(policy: dict[str, object], new: str) -> str | None:
+def protected_change(policy: dict[str, object], new: str, ask: Ask | None) -> str | None:
     protect = list(policy["protect"])  # type: ignore[call-overload]
     base = str(policy["base_sha"])
     if not protect or not base:
         return None
-    fork = subprocess.run(["git", "merge-base", base, new], capture_output=True, text=True)
-    since = fork.stdout.strip() or git("hash-object", "-t", "tree", "/dev/null").strip()
     # Every commit counts, not only the sum of them: what is merged later may be any of these.
-    found = git("diff", "--name-only", "-z", "--no-renames", since, new, "--", *protect).split("\0")
-    found += git("log", "--format=", "--name-only", "-z", "--no-renames", "-m", f"{base}..{new}", "--", *protect).split(
-        "\0"
-    )
+    span = ("-m", "--full-history", f"{base}..{new}", "--", *protect)
+    found = git("log", "--format=", "--name-only", "-z", "--no-renames", *span, ask=ask).split("\0")
     changed = sorted({name.strip() for name in found if name.strip()})
     if not changed:
         return None
@@ -70,8 +72,22 @@ def protected_change(policy: dict[str, object], new: str) -> str | None:
     )
 
 
-def git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, check=True).stdout.decode(errors="replace")
+def git(*arguments: str, ask: Ask | None = None) -> str:
+    status, output = (ask or run)(*arguments)
+    if status != 0:
+        raise OSError(f"git {arguments[0]} ended with status {status}")
+    return output
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """The status of a command of git, and what it printed."""
+    reading, writing = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, writing, 1), (os.POSIX_SPAWN_CLOSE, reading)]
+    pid = os.posix_spawnp("git", ["git", *arguments], os.environ, file_actions=actions)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as output:
+        printed = output.read()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), printed.decode(errors="replace")
 
 
 def printable(text: str) -> str:

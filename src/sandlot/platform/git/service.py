@@ -25,6 +25,8 @@ from sandlot.platform.git.commands import Git
 from sandlot.platform.git.http_backend import GitTarget, HttpBackend, answer
 from sandlot.platform.git.mirrors import Mirrors, Remotes, resolve
 from sandlot.platform.git.records import BaseMove, Branch, Changes, Commit, Forwarded, Prepared, PushPolicy, TaskDiff
+from sandlot.platform.git.seeds import Seeds
+from sandlot.platform.git.submissions import ref_commit
 
 STATE = "sandlot-task.json"
 RESULTS = "refs/sandlot/attempt-"  # followed by its number: what an attempt came to
@@ -38,6 +40,7 @@ class GitService:
         self.git = Git(root)
         self._root, self._secret, self._remotes = root, secret, remotes
         self.mirrors = Mirrors(self.git, root / "repositories", remotes)
+        self.seeds = Seeds(self.git, self.mirrors)
         self.backend = HttpBackend(self.git, at_once)
 
     async def open(self) -> None:
@@ -74,11 +77,9 @@ class GitService:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = path.with_name(f".{path.name}.new")
         await asyncio.to_thread(shutil.rmtree, temporary, True)
-        await self.git.run("init", "--quiet", "--bare", "--template=", "--initial-branch", base, str(temporary))
-        (temporary / "objects" / "info").mkdir(exist_ok=True)
+        _empty(temporary, base, sha)
         (temporary / "objects" / "info" / "alternates").write_text(f"{mirror / 'objects'}\n")
         (temporary / "config").write_text(self._config(policy))
-        await self.git.run("update-ref", f"refs/heads/{base}", sha, at=temporary)
         notes = await _notes(self.git, temporary, sha)
         state = {"repository": repository.id, "base": base, "base_sha": sha, "notes": notes, "forwarded": None}
         _write(temporary / STATE, state)
@@ -131,9 +132,7 @@ class GitService:
         """The commit of the task's branch, or what one attempt came to; None until it was pushed."""
         if attempt is None:
             return await resolve(self.git, self._known(task_id), branch_of(task_id))
-        ref = f"{result_ref(attempt)}^{{commit}}"
-        found = await self.git.run("rev-parse", "--verify", "--quiet", ref, at=self._known(task_id), check=False)
-        return found.text.strip() or None
+        return await ref_commit(self.git, self._known(task_id), result_ref(attempt))
 
     async def adopt(self, task_id: str, attempt: int) -> str:
         """Let the task's branch be what this attempt came to. Safe to repeat. Raises `NotFound`."""
@@ -218,6 +217,8 @@ class GitService:
         return Forwarded(branch=branch, sha=head, was=was)
 
     async def _remote_sha(self, path: Path, remote: GitRemote, ref: str) -> str | None:
+        if remote.is_here:
+            return await resolve(self.git, Path(remote.url), ref.removeprefix("refs/heads/"))
         listed = await self.git.transfer(
             "ls-remote",
             "--end-of-options",
@@ -305,13 +306,22 @@ async def _is_ancestor(git: Git, path: Path, old: str, new: str) -> bool:
     return (await git.run("merge-base", "--is-ancestor", old, new, at=path, check=False)).status == 0
 
 
+def _empty(path: Path, base: str, sha: str) -> None:
+    """A bare repository with one branch, as `git init` makes it, without a process."""
+    for folder in ("objects/info", "objects/pack", "refs/tags"):
+        (path / folder).mkdir(parents=True)
+    ref = path / "refs" / "heads" / base
+    ref.parent.mkdir(parents=True)
+    ref.write_text(f"{sha}\n")
+    (path / "HEAD").write_text(f"ref: refs/heads/{base}\n")
+
+
 async def _notes(git: Git, at: Path, sha: str) -> list[str]:
     """What of this repository does not work in a task, in sentences."""
-    found = []
-    listed = await git.run("ls-tree", "--full-tree", "--name-only", sha, "--", ".gitmodules", at=at)
-    if listed.text.strip():
+    found, wanted = [], f"{sha}:.gitmodules\n{sha}:.gitattributes\n".encode()
+    read = await git.run("cat-file", "--batch", at=at, input=wanted, limit=1 << 20)
+    if not read.text.startswith(f"{sha}:.gitmodules missing"):
         found.append("The repository has submodules: they are not fetched, their directories stay empty.")
-    attributes = await git.run("cat-file", "blob", f"{sha}:.gitattributes", at=at, check=False, limit=1 << 20)
-    if attributes.status == 0 and "filter=lfs" in attributes.text:
+    if "filter=lfs" in read.text:
         found.append("The repository keeps files in Git LFS: they are pointers here, their content is not fetched.")
     return found

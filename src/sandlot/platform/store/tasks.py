@@ -115,14 +115,15 @@ class SqlTaskSteps:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put(self, step: TaskStep) -> None:
-        values = {field.name: getattr(step, field.name) for field in fields(step)} | {"status": step.status.value}
-        key = ("task_id", "run", "number", "name")
-        same = and_(*(task_steps.c[name] == values[name] for name in key))
-        async with self._database.write(f"note a step of task {step.task_id!r}") as connection:
-            changed = await connection.execute(update(task_steps).where(same).values(values))
-            if not changed.rowcount:
-                await connection.execute(insert(task_steps), values)
+    async def put(self, *steps: TaskStep, entries: Sequence[Entry] = ()) -> None:
+        if not steps:
+            return
+        task = steps[0].task_id
+        async with self._database.write(f"note a step of task {task!r}") as connection:
+            for step in steps:
+                await _put(connection, step)
+            for entry in entries:
+                await _add(connection, task, entry)
 
     async def of(self, task: str) -> Sequence[TaskStep]:
         last = select(func.max(task_steps.c.run)).where(task_steps.c.task_id == task).scalar_subquery()
@@ -131,6 +132,14 @@ class SqlTaskSteps:
             rows = (await connection.execute(query)).mappings().all()
         found = [TaskStep(**{**row, "status": StepStatus(row["status"])}) for row in rows]
         return sorted(found, key=lambda step: (STEPS.index(step.name) if step.name in STEPS else 99, step.number))
+
+
+async def _put(connection: AsyncConnection, step: TaskStep) -> None:
+    values = {field.name: getattr(step, field.name) for field in fields(step)} | {"status": step.status.value}
+    same = and_(*(task_steps.c[name] == values[name] for name in ("task_id", "run", "number", "name")))
+    changed = await connection.execute(update(task_steps).where(same).values(values))
+    if not changed.rowcount:
+        await connection.execute(insert(task_steps), values)
 
 
 class SqlTimeline:

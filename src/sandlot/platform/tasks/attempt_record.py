@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sandlot.platform.agents.descriptions import AgentDescription
-from sandlot.platform.core.errors import PlatformError
 from sandlot.platform.core.tasks import Attempt, AttemptStatus, ChangeCount, Entry, EntryKind, Task, TaskStatus
 from sandlot.platform.git.service import GitService
 from sandlot.platform.tasks.boxes import TaskBoxes
@@ -80,11 +78,10 @@ class AttemptRecord:
     def is_done(self, name: str) -> bool:
         return self.steps.is_done(self.number, name)
 
-    async def count(self) -> None:
-        """How much it has changed, as the git server sees it."""
-        with contextlib.suppress(PlatformError):
-            found = await self.parts.git.numstat(self.task_id, self.number)
-            await self.change(changes=ChangeCount(files=found.files, added=found.added, removed=found.removed))
+    async def counted(self, changes: ChangeCount) -> None:
+        """How much it has changed."""
+        if (await self.now())[1].changes != changes:
+            await self.change(changes=changes)
 
     def takes_messages(self, task: Task) -> bool:
         """In a race nobody is spoken to until one was chosen."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
-from sandlot.platform.core.errors import Conflict, PlatformError, SandboxGone, Unavailable
+from sandlot.platform.core.errors import Conflict, SandboxGone, Unavailable
 from sandlot.platform.core.forges import Repository
 from sandlot.platform.core.model import Session
 from sandlot.platform.core.tasks import Attempt, AttemptStatus, EntryKind, Task, TaskStatus
@@ -13,7 +14,7 @@ from sandlot.platform.git.records import Prepared
 from sandlot.platform.tasks import prompts
 from sandlot.platform.tasks.attempt_record import AFTER_AGENT, Again, AttemptRecord, Ending, Ends
 from sandlot.platform.tasks.boxes import TaskBox
-from sandlot.platform.tasks.checkout import SETUP, Checkout, Refused, person_of
+from sandlot.platform.tasks.checkout import SETUP, Checkout, person_of
 from sandlot.platform.tasks.handing_in import HandingIn
 from sandlot.platform.tasks.turns import AgentTurns, TurnPlace, attempt_of, hidden_values
 
@@ -25,11 +26,17 @@ AFTER_SANDBOX = ("clone", "branch", "setup")
 class AttemptRun:
     """An attempt in one run. Made anew by each process; everything that matters is in the records."""
 
-    def __init__(self, record: AttemptRecord, *, repository: Repository, prepared: Prepared) -> None:
+    def __init__(self, record: AttemptRecord, *, repository: Repository, preparing: asyncio.Future[Prepared]) -> None:
+        """`preparing` makes the task's repository on the git server."""
         self._record, self._parts = record, record.parts
-        self._repository, self._prepared = repository, prepared
+        self._repository, self._preparing = repository, preparing
         self._unreached = 0  # how often in a row its sandbox was there, but not for us
-        self._handing_in = HandingIn(record, repository, prepared)
+
+    async def _ready(self, session: Session) -> Session:
+        """The repository is there, too."""
+        self._prepared = await asyncio.shield(self._preparing)
+        self._handing_in = HandingIn(self._record, self._repository, self._prepared)
+        return session
 
     async def work(self) -> Ending:
         """To its end: a commit that was handed in, or the reason why there is none. A sandbox that is lost is replaced."""
@@ -41,7 +48,7 @@ class AttemptRun:
 
     async def prepare(self) -> str:
         """As far as the agent, and not further: for others to begin with a copy of its sandbox. Returns its session."""
-        session = await self._record.do("sandbox", self._start)
+        session = await self._ready(await self._record.do("sandbox", self._start))
         task, _ = await self._record.now()
         async with self._parts.boxes.held(task, session) as box:
             await self._prepare(self._place(task, box), self._checkout(task, box))
@@ -52,11 +59,12 @@ class AttemptRun:
         task, attempt = await self._record.now()
         box = await self._parts.boxes.reach(task, attempt)
         if box is not None and not attempt.turn_ended:
+            self._prepared = await asyncio.shield(self._preparing)
             await AgentTurns(self._parts.state, self._place(task, box)).interrupt()
 
     async def _in_sandbox(self) -> Ending:
         record = self._record
-        session = await record.do("sandbox", self._start)
+        session = await self._ready(await record.do("sandbox", self._start))
         task, _ = await record.now()
         async with self._parts.boxes.held(task, session) as box:
             has_saved = await self._parts.git.head(task.id, self._record.number) is not None
@@ -75,13 +83,14 @@ class AttemptRun:
     async def _start(self) -> Session:
         task, attempt = await self._record.now()
         session = await self._parts.boxes.start(task, attempt)
-        if attempt.session != session.id:
+        is_new = attempt.session != session.id
+        if is_new:
             if attempt.session is not None:  # it was replaced: nothing is in it
                 await self._record.steps.reset(self._record.number, *AFTER_SANDBOX)
             await self._record.change(session=session.id, status=AttemptStatus.WORKING)
         elif attempt.status is not AttemptStatus.WORKING:
             await self._record.change(status=AttemptStatus.WORKING)
-        await self._parts.boxes.connect(task, attempt, session)
+        await self._parts.boxes.connect(task, attempt, session, is_new=is_new)
         return session
 
     async def _lost(self, error: SandboxGone) -> None:
@@ -112,11 +121,16 @@ class AttemptRun:
         await record.steps.reset(record.number, *AFTER_SANDBOX, "agent", *AFTER_AGENT)
 
     async def _prepare(self, place: TurnPlace, checkout: Checkout) -> None:
-        for name, act in (("clone", checkout.clone), ("branch", checkout.branch)):
-            if not self._record.is_done(name):
-                await self._record.do(name, act)
+        if not self._record.is_done("clone"):
+            await self._record.do("clone", lambda: self._clone(checkout))
+        if not self._record.is_done("branch"):
+            await self._record.do("branch", checkout.branch)
         if not self._record.is_done("setup"):
             await self._record.do("setup", lambda: self._set_up(place, checkout))
+
+    async def _clone(self, checkout: Checkout) -> None:
+        prepared, seeds = self._prepared, self._parts.git.seeds
+        await checkout.clone(await seeds.get(self._repository, prepared.base, prepared.base_sha))
 
     async def _set_up(self, place: TurnPlace, checkout: Checkout) -> None:
         """Run the repository's own script, if it has one."""
@@ -154,9 +168,9 @@ class AttemptRun:
         while True:
             _, attempt = await record.now()
             if attempt.turn_ended:
-                if not await self._begin_next(turns, attempt):
+                if not await self._begin_next(turns, attempt, checkout):
                     if not record.is_done("agent"):  # its turn ended in an earlier process or run
-                        await record.do("agent", lambda: self._save(checkout))
+                        await record.do("agent", lambda: self._handing_in.save(checkout))
                     return
                 await record.steps.reset(record.number, "agent", *AFTER_AGENT)
             limit = await record.do("agent", lambda: self._finish_turn(turns, checkout))
@@ -177,10 +191,10 @@ class AttemptRun:
     async def _finish_turn(self, turns: AgentTurns, checkout: Checkout) -> str | None:
         _, attempt = await self._record.now()
         limit = None if attempt.turn_ended else await turns.finish()
-        await self._save(checkout)
+        await self._handing_in.save(checkout)
         return limit
 
-    async def _begin_next(self, turns: AgentTurns, attempt: Attempt) -> bool:
+    async def _begin_next(self, turns: AgentTurns, attempt: Attempt, checkout: Checkout) -> bool:
         """Begin the turn that is due, if one is."""
         record = self._record
         task, _ = await record.now()
@@ -191,6 +205,7 @@ class AttemptRun:
             return True
         if attempt.problem is not None or attempt.question is not None or task.pending:
             await record.may_go_on()
+            await self._handing_in.catch_up(checkout)
         if task.pending and record.takes_messages(task):
             # A new conversation knows nothing of the task.
             await turns.begin(record.told("" if attempt.agent_session or not has_model else first), None)
@@ -200,18 +215,6 @@ class AttemptRun:
         else:
             return False
         return True
-
-    async def _save(self, checkout: Checkout) -> None:
-        """What there is goes to the git server, so that it can be looked at, and outlives the sandbox."""
-        try:
-            await checkout.save()
-        except Refused as refused:
-            await self._record.tell_git("refused", str(refused))
-        except SandboxGone:
-            raise
-        except PlatformError as error:
-            log.info("the work of task %s could not be saved yet: %s", self._record.task_id, error)
-        await self._record.count()
 
     async def _check(self, place: TurnPlace, turns: AgentTurns, phase: str) -> None:
         """Raises `Again` when the agent has to fix something, `Ends` when it may not try any more."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sandlot.platform.agents.descriptions import AgentDescription
@@ -94,7 +94,7 @@ class TaskBox:
             exit_code=exit_code, stdout="".join(kept["stdout"]), stderr="".join(kept["stderr"]), truncated=truncated
         )
 
-    async def write(self, path: str, content: bytes) -> None:
+    async def write(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
         with _reaching():
             box = await self._sessions.open_box(self.session)
             await box.files.write(path, content)
@@ -216,11 +216,15 @@ class TaskBoxes:
                 await self._state.store.touch(session, self._state.clock())
             await asyncio.sleep(TOUCH_S)
 
-    async def connect(self, task: Task, attempt: Attempt, session: Session) -> None:
-        """Open the tunnel with the task's own routes, and wait until it carries. Raises `SandboxGone`, `Unavailable`."""
+    async def connect(self, task: Task, attempt: Attempt, session: Session, *, is_new: bool = False) -> None:
+        """Open the tunnel with the task's own routes, and wait until it carries. Raises `SandboxGone`, `Unavailable`.
+
+        `is_new`: no relay runs there yet, as far as we know.
+        """
         tunnel = self._open.get(session.id)
         if tunnel is None:
-            tunnel = await self._tunnels.open(session.id, f"task {task.id}", await self._routes(task, attempt))
+            routes = await self._routes(task, attempt)
+            tunnel = await self._tunnels.open(session.id, f"task {task.id}", routes, has_relay=not is_new)
             self._open[session.id] = tunnel
         try:
             await tunnel.ready()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
+import secrets
 import shlex
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sandlot.platform.core.errors import Conflict, Unavailable
 from sandlot.platform.git.records import Prepared
+from sandlot.platform.git.seeds import Seed
 from sandlot.platform.git.service import result_ref
+from sandlot.platform.git.submissions import SAVED
 from sandlot.platform.tasks.boxes import TIMED_OUT, Ran, TaskBox
 
 HOME = "/home/user"
@@ -18,10 +23,10 @@ SERVER = "http://127.0.0.1:6070/git/"
 CLONE_S, PUSH_S, GIT_S = 900.0, 900.0, 120.0
 MAX_LISTED = 200
 SETUP, HAS_SETUP = ".sandlot/setup.sh", "has-setup"
-WORK = "refs/sandlot/saved"  # in the checkout: what the agent left at the end of its turn
+SAVED_TREE, HALF_DONE = "sandlot-saved", "half-done"  # in .git: the tree that was saved last
 BYPRODUCTS = ("__pycache__/", "*.pyc", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".venv/", "node_modules/")
-SAVED = "sandlot: work in progress"  # the subject of a commit that is none of the branch's own
 NOT_SAVED = 96
+CARRIED = 256 << 10  # bytes of a pack that need no push of their own
 _SENTENCE = re.compile(r"remote: sandlot: (.+)")
 _NETWORK = re.compile(
     r"unable to access|Could not resolve|Connection (?:refused|reset)|early EOF|hung up|HTTP (?:5\d\d|408|429)|"
@@ -30,7 +35,17 @@ _NETWORK = re.compile(
 )
 # Another command is at work in the same checkout: one that a platform which ended had started.
 _BUSY = re.compile(r"\.lock': File exists|cannot lock ref|Directory not empty|another git process", re.IGNORECASE)
-ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "LC_ALL": "C.UTF-8", "GIT_OPTIONAL_LOCKS": "0"}
+ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
+    "LC_ALL": "C.UTF-8",
+    "GIT_OPTIONAL_LOCKS": "0",
+    # A task's repository has a few refs: to be told all of them at once saves a question.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "protocol.version",
+    "GIT_CONFIG_VALUE_0": "0",
+}
+PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +57,12 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What was saved of the checkout: the subjects of the commits since the base, and whether there is more than they hold."""
+class Saved:
+    """What a checkout was when it was saved. `pack` holds what the git server lacks of it; it is empty if nothing has to be taken there."""
 
-    subjects: tuple[str, ...]
-    paths: tuple[str, ...]  # that differ from the base in what was saved
-    is_dirty: bool
-    is_unfinished: bool  # a merge or a rebase is half done
-    is_behind: bool  # the base has commits that it lacks
-
-    @property
-    def has_changes(self) -> bool:
-        return bool(self.paths)
+    sha: str
+    is_half_done: bool  # a merge or a rebase
+    pack: bytes = b""
 
 
 class Refused(Exception):
@@ -81,22 +90,25 @@ class Checkout:
         self.directory = f"{HOME}/{repository}"
         self._url = f"{SERVER}{repository}.git"
 
-    async def clone(self) -> None:
-        """A whole clone, put in its place when it is complete, on the task's branch. Nothing happens if it is there."""
-        new = f"{HOME}/.sandlot/clone"
-        basic = base64.b64encode(f"task:{self._prepared.credential}".encode()).decode()
-        header = f"http.{SERVER}.extraHeader=Authorization: Basic {basic}"
-        options = f"--quiet --no-checkout --config {_q(header)} --branch {_q(self._prepared.base)}"
+    async def clone(self, seed: Seed | None = None) -> None:
+        """A whole clone, put in its place when it is complete, on the task's branch. Nothing happens if it is there.
+
+        It begins with a seed, if there is one: then only what is newer comes through the tunnel.
+        """
+        # A platform that ended may have left a clone at work here: each has a place of its own, the first one counts.
+        new = f"{HOME}/.sandlot/clone.{secrets.token_hex(6)}"
+        if seed is not None:
+            await self._sow(seed, f"{new}/.git/objects/pack/pack-{seed.name}")
         ran = await self._well(
             f"""
+            new={_q(new)}
             if [ ! -e {_q(self.directory)}/.git/sandlot-cloned ]; then
-                # A platform that ended may have left a clone at work here: each has a place of its own, the first one counts.
-                mkdir -p {_q(HOME)}/.sandlot && rm -rf {_q(self.directory)} && new=$(mktemp -d {_q(new)}.XXXXXX) &&
-                git clone {options} {" ".join(map(_config, self._configuration))} {_q(self._url)} "$new" &&
-                touch "$new/.git/sandlot-cloned" && mv -T "$new" {_q(self.directory)} 2>/dev/null ||
+                {self._cloned() if seed is None else self._grown(seed)} &&
+                : >"$new/.git/sandlot-cloned" && {{ [ ! -e {_q(self.directory)} ] || rm -rf {_q(self.directory)}; }} &&
+                mv -T "$new" {_q(self.directory)} 2>/dev/null ||
                     [ -e {_q(self.directory)}/.git/sandlot-cloned ] || exit 1
-                rm -rf "$new"
             fi
+            [ ! -e "$new" ] || rm -rf "$new"
             cd {_q(self.directory)} || exit 1
             {self._begin_branch()}
             """,
@@ -107,6 +119,43 @@ class Checkout:
         self._is_on_branch = True
         self.has_setup = ran.stdout.strip().endswith(HAS_SETUP)
 
+    async def _sow(self, seed: Seed, place: str) -> None:
+        try:
+            await asyncio.gather(
+                self._box.write(f"{place}.pack", _pieces(seed.pack)),
+                self._box.write(f"{place}.idx", _pieces(seed.index)),
+            )
+        except FileNotFoundError:
+            raise Unavailable("the repository was packed anew meanwhile") from None
+
+    def _cloned(self) -> str:
+        options = f"--quiet --no-checkout --branch {_q(self._prepared.base)}"
+        configured = " ".join(f"--config {_q('='.join(pair))}" for pair in self._configuration)
+        return f'git clone {options} {configured} {_q(self._url)} "$new"'
+
+    def _grown(self, seed: Seed) -> str:
+        """A repository around a pack: what `git clone` would write, without its processes."""
+        base = self._prepared.base
+        refs = "".join(f"{seed.sha} refs/{where}/{base}\n" for where in ("heads", "remotes/origin"))
+        files = {"HEAD": f"ref: refs/heads/{base}\n", "packed-refs": refs, "config": self._config()}
+        written = " && ".join(f'printf %s {_q(text)} >"$new/.git/{name}"' for name, text in files.items())
+        wanted = _q(f"+refs/heads/{base}:refs/remotes/origin/{base}")
+        fetched = "" if seed.sha == self.base_sha else f' && git -C "$new" fetch --quiet origin {wanted}'
+        return f'mkdir -p "$new/.git/refs/heads" "$new/.git/objects/info" "$new/.git/info" && {written}{fetched}'
+
+    def _config(self) -> str:
+        base = _quoted(self._prepared.base)
+        lines = [
+            "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true",
+            f'[remote "origin"]\n\turl = {_quoted(self._url)}\n\tfetch = +refs/heads/*:refs/remotes/origin/*',
+            f"[branch {base}]\n\tremote = origin\n\tmerge = {_quoted(f'refs/heads/{self._prepared.base}')}",
+        ]
+        for key, value in self._configuration:
+            section, _, name = key.rpartition(".")
+            first, _, second = section.partition(".")
+            lines.append(f"[{first}{' ' + _quoted(second) if second else ''}]\n\t{name} = {_quoted(value)}")
+        return "\n".join(lines) + "\n"
+
     async def branch(self) -> None:
         """On the task's branch: at what the attempt handed in before its sandbox was lost, else at the base."""
         if not self._is_on_branch:
@@ -116,8 +165,14 @@ class Checkout:
 
     @property
     def _configuration(self) -> tuple[tuple[str, str], ...]:
-        who = (("user.name", self._person.name), ("user.email", self._person.email))
-        return (*who, ("push.default", "nothing"), ("advice.detachedHead", "false"))
+        basic = base64.b64encode(f"task:{self._prepared.credential}".encode()).decode()
+        return (
+            ("user.name", self._person.name),
+            ("user.email", self._person.email),
+            ("push.default", "nothing"),
+            ("advice.detachedHead", "false"),
+            (f"http.{SERVER}.extraHeader", f"Authorization: Basic {basic}"),
+        )
 
     def _begin_branch(self) -> str:
         branch, saved = self._prepared.branch, result_ref(self._attempt)
@@ -138,60 +193,32 @@ class Checkout:
         """What was not committed is not committed again."""
         return f'[ "$(git log -1 --format=%s)" != {_q(SAVED)} ] || git reset --quiet HEAD~1'
 
-    async def standing(self) -> Standing:
-        """Counted from where the branch left its base, which is fetched if it has moved."""
-        base = self._prepared.base
-        ran = await self._well(
-            f"""
-            git cat-file -e {_q(self.base_sha)} 2>/dev/null ||
-                git fetch --quiet origin +refs/heads/{base}:refs/remotes/origin/{base} || exit 1
-            base=$(git merge-base HEAD {_q(self.base_sha)} || echo {_q(self.base_sha)})
-            echo "$base"
-            [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ] || [ -e .git/MERGE_HEAD ] && echo unfinished || echo whole
-            [ "$(git rev-parse 'HEAD^{{tree}}')" = "$(git rev-parse '{WORK}^{{tree}}')" ] && echo clean || echo dirty
-            git merge-base --is-ancestor {_q(self.base_sha)} HEAD && echo level || echo behind
-            printf '\\036'
-            git log --max-count={MAX_LISTED} --format=%s "$base"..HEAD | head -c 100000
-            printf '\\036'
-            git diff --name-only -z --no-renames "$base" {WORK} | head -c 200000
-            """,
-            "look at the checkout",
-            timeout_s=PUSH_S,
-        )
-        head, subjects, paths = [*ran.stdout.split("\x1e"), "", ""][:3]
-        facts = [*head.split("\n"), "", "", "", ""]
-        return Standing(
-            subjects=tuple(line for line in subjects.split("\n") if line),
-            paths=tuple(sorted({path for path in paths.split("\0") if path}))[: 10 * MAX_LISTED],
-            is_dirty=facts[2].strip() != "clean",
-            is_unfinished=facts[1].strip() == "unfinished",
-            is_behind=facts[3].strip() == "behind",
-        )
-
-    async def commit(self, message: str, *, squash: bool) -> None:
-        """Commit what was saved and is not in a commit; with `squash`, together with what is."""
-        words = _q(message.replace("\0", ""))
-        start = f'git reset --quiet --soft "$(git merge-base HEAD {_q(self.base_sha)})" &&' if squash else ""
+    async def catch_up(self, head: str) -> None:
+        """Be at what was committed of it on the git server, if that is what was saved here; files stay as they are."""
         await self._well(
             f"""
-            git checkout --quiet -B {self._prepared.branch} && {start} git read-tree {WORK} || exit 1
-            git diff --cached --quiet || printf %s {words} | git commit --quiet --no-verify --no-gpg-sign --cleanup=verbatim -F -
+            git merge-base --is-ancestor {_q(head)} HEAD 2>/dev/null && exit 0
+            git fetch --quiet origin {result_ref(self._attempt)} || exit 1
+            [ "$(git rev-parse {_q(head + "^{tree}")})" = "$(cat .git/{SAVED_TREE})" ] || exit 0
+            git checkout --quiet -B {self._prepared.branch} && git reset --quiet {_q(head)}
             """,
-            "commit the changes",
+            "bring the checkout to what was committed",
         )
 
     async def rebase(self) -> Sequence[str]:
         """Bring the branch onto the base's tip. Returns the files that conflict; then nothing has changed."""
-        onto = self.base_sha
+        onto, base = self.base_sha, self._prepared.base
         ran = await self._run(
             f"""
+            git cat-file -e {_q(onto)} 2>/dev/null ||
+                git fetch --quiet origin {_q(f"+refs/heads/{base}:refs/remotes/origin/{base}")} || exit 1
             git merge-base --is-ancestor {_q(onto)} HEAD && exit 0
             git -c commit.gpgsign=false rebase --quiet --autostash {_q(onto)} && exit 0
             git diff --name-only --diff-filter=U | head -c 20000
             git rebase --abort
             exit 1
             """,
-            GIT_S,
+            PUSH_S,
         )
         if ran.is_ok:
             return ()
@@ -201,27 +228,43 @@ class Checkout:
         """Push what is committed to the git server as what this attempt came to. Raises `Refused`, `Unavailable`."""
         self._check_push(await self._run(self._push("HEAD"), PUSH_S))
 
-    async def save(self) -> None:
-        """Hand in the checkout as it is, committed or not, without touching it. Raises `Refused`, `Unavailable`.
+    async def save(self, known: str) -> Saved:
+        """Hand in the checkout as it is, committed or not, without touching it: it is committed as it was now, on the git server.
 
-        What is committed later is what was saved: not what the checks leave behind.
+        `known` is a commit that need not be handed in. What is small comes back to be handed in by the caller; the rest is pushed.
+        Raises `Refused`, `Unavailable`.
         """
         ran = await self._run(
             f"""
             export GIT_INDEX_FILE=.git/sandlot-index
             cp .git/index "$GIT_INDEX_FILE" 2>/dev/null
-            git add --all && tree=$(git write-tree) || exit {NOT_SAVED}
-            if [ "$tree" = "$(git rev-parse 'HEAD^{{tree}}')" ]; then saved=HEAD
-            else saved=$(git commit-tree "$tree" -p HEAD -m {_q(SAVED)}) || exit {NOT_SAVED}; fi
-            git update-ref {WORK} "$saved" || exit {NOT_SAVED}
+            git add --all && tree=$(git write-tree) && set -- $(git rev-parse HEAD 'HEAD^{{tree}}') || exit {NOT_SAVED}
+            saved=$1
+            [ "$tree" = "$2" ] || saved=$(git commit-tree "$tree" -p "$1" -m {_q(SAVED)}) || exit {NOT_SAVED}
+            echo "$tree" >.git/{SAVED_TREE} || exit {NOT_SAVED}
             unset GIT_INDEX_FILE
-            {self._push(WORK)}
+            half=
+            [ ! -d .git/rebase-merge ] && [ ! -d .git/rebase-apply ] && [ ! -e .git/MERGE_HEAD ] || half={HALF_DONE}
+            echo "$saved $half"
+            [ "$saved" != {_q(known)} ] || exit 0
+            pack=.git/sandlot-pack.$$
+            trap 'rm -f $pack' EXIT
+            printf '%s\n' "$saved" {_q(f"^origin/{self._prepared.base}")} |
+                git pack-objects --quiet --revs --thin --stdout >$pack 2>/dev/null &&
+                [ "$(stat -c %s $pack)" -le {CARRIED} ] && base64 -w0 $pack && exit 0
+            {self._push('"$saved"')}
             """,
             PUSH_S,
         )
         if ran.exit_code == NOT_SAVED:
             raise Conflict(f"could not save the work so far: {ran.words[-1000:] or 'git failed'}")
         self._check_push(ran)
+        head, _, pack = ran.stdout.partition("\n")
+        try:
+            carried = base64.b64decode(pack.strip(), validate=True)
+        except ValueError:
+            raise Unavailable("the sandbox does not tell what it saved: this is no base64") from None
+        return Saved(sha=head.split(" ")[0], is_half_done=HALF_DONE in head, pack=carried)
 
     def _push(self, commit: str) -> str:
         return f"git push --quiet --force origin {commit}:{result_ref(self._attempt)}"
@@ -255,8 +298,16 @@ def _q(text: str) -> str:
     return shlex.quote(text)
 
 
-def _config(pair: tuple[str, str]) -> str:
-    return f"--config {_q('='.join(pair))}"
+def _quoted(text: str) -> str:
+    """As a value in a file of git's configuration."""
+    plain = re.sub(r"[\0\r\n]", " ", text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{plain}"'
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, PIECE):
+            yield piece
 
 
 def person_of(user_id: str) -> Person:

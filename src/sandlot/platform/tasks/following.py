@@ -68,7 +68,7 @@ def _inline(path: str, content: bytes) -> str | None:
 async def read_page(box: TaskBox, turn: Turn, offset: int, *, first: str = "") -> Page:
     """What was written after `offset`; waits a little for it. `first` is run before. Raises `SandboxGone`, `Unavailable`."""
     files = turn_files(turn)
-    command = f"{first}\n{_look(files, state_line(turn), offset)}"
+    command = f"{first}\n{_look(files, state_line(turn), offset, bool(first))}"
     ran = await box.run(command, timeout_s=TICK_S * TICKS + 60)
     head, _, rest = ran.stdout.partition("\n")
     words = head.split()
@@ -88,19 +88,28 @@ def _decoded(text: str) -> bytes:
         raise Unavailable("the sandbox does not tell what its agent wrote: this is no base64") from None
 
 
-def _look(files: TurnFiles, state: str, offset: int) -> str:
-    """The end is looked for before the output is read: what has ended writes no more."""
-    output, errors, exit_code = map(shlex.quote, (files.output, files.errors, files.exit_code))
+def _look(files: TurnFiles, state: str, offset: int, is_first: bool) -> str:
+    """The end is looked for before the output is read: what has ended writes no more. At first only the end is waited for."""
+    output, errors, exit_code, wake = map(shlex.quote, (files.output, files.errors, files.exit_code, files.wake))
+    read = f"head -c {PAGE} {output}" if offset == 0 else f"tail -c +{offset + 1} {output} 2>/dev/null | head -c {PAGE}"
     return f"""
-i=0 pause={QUICK_S}
-while [ ! -e {exit_code} ] && [ $i -lt {TICKS} ]; do
-  size=$(stat -c %s {output} 2>/dev/null || echo 0)
-  [ "$size" -le {offset} ] || break
-  i=$((i+1)); [ $i -lt {QUICK_TICKS} ] || pause={TICK_S}; sleep $pause
+i=0 pause={QUICK_S} first={QUICK_TICKS if is_first else 0}
+if [ -n "${{BASH_VERSION-}}" ] && [ -p {wake} ]; then
+  exec 9<>{wake}
+  rest() {{ read -r -t $pause -n 1 -u 9; }}
+else
+  rest() {{ sleep $pause; }}
+fi
+while [ ! -s {exit_code} ] && [ $i -lt {TICKS} ]; do
+  [ $i -lt $first ] || [ "$(stat -c %s {output} 2>/dev/null || echo 0)" -le {offset} ] || break
+  i=$((i+1)); [ $i -lt {QUICK_TICKS} ] || pause={TICK_S}
+  rest
 done
-if [ -e {exit_code} ] || [ $i -ge {TICKS} ]; then {state}; else echo running; fi
-tail -c +{offset + 1} {output} 2>/dev/null | head -c {PAGE} | base64 -w0
-[ ! -s {errors} ] || [ ! -e {exit_code} ] || {{ echo; tail -c {ERRORS} {errors} | base64 -w0; }}
+if [ -s {exit_code} ]; then read -r code <{exit_code}; echo "ended $code"
+elif [ $i -ge {TICKS} ]; then {state}
+else echo running; fi
+{read} 2>/dev/null | base64 -w0
+[ ! -s {errors} ] || [ ! -s {exit_code} ] || {{ echo; tail -c {ERRORS} {errors} | base64 -w0; }}
 """
 
 

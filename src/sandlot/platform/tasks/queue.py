@@ -7,12 +7,13 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from sandlot.platform.core.errors import Conflict, PlatformError, Unavailable
 from sandlot.platform.core.task_ports import TaskQuery
-from sandlot.platform.core.tasks import Task, TaskPolicy, TaskStatus
+from sandlot.platform.core.tasks import TASK_RESTING, Task, TaskPolicy, TaskStatus
 from sandlot.platform.tasks.service import Tasks
 from sandlot.platform.tasks.state import TaskState
 
@@ -21,7 +22,7 @@ POLL_S = 1.0
 ALONE_POLL_S = 5.0  # no other process changes tasks, and every change of our own wakes the queue
 LEASE = timedelta(seconds=30)
 RENEW_S = 8.0
-Work = Callable[[Task], Awaitable[None]]
+Work = Callable[[Task], Coroutine[Any, Any, None]]
 
 
 def next_tasks(queued: Sequence[Task], working: Sequence[Task], policy: TaskPolicy) -> list[Task]:
@@ -49,8 +50,10 @@ def _arrival(task: Task) -> tuple[datetime, str]:
 class TaskQueue:
     """`is_alone`: no other process shares this database, so whatever is leased was left by one that ended."""
 
-    def __init__(self, *, state: TaskState, tasks: Tasks, policy: TaskPolicy, work: Work, is_alone: bool) -> None:
-        self._state, self._tasks, self._policy, self._work = state, tasks, policy, work
+    def __init__(
+        self, *, state: TaskState, tasks: Tasks, policy: TaskPolicy, work: Work, rest: Work, is_alone: bool
+    ) -> None:
+        self._state, self._tasks, self._policy, self._work, self._rest = state, tasks, policy, work, rest
         self._owner, self._is_alone = f"run-{secrets.token_hex(6)}", is_alone
         self._running: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -58,6 +61,8 @@ class TaskQueue:
         state.listeners.append(self._wake.set)
 
     async def run(self) -> None:
+        if self._is_alone:
+            await self._tidy()
         while True:
             try:
                 await self.dispatch()
@@ -76,7 +81,8 @@ class TaskQueue:
             if task.id not in self._running and self._is_left(task):
                 await self._take_over(task)
         queued = await self._state.store.query(TaskQuery(statuses=[TaskStatus.QUEUED]))
-        for task in next_tasks(queued, working, self._policy):
+        free = [task for task in queued if task.id not in self._running]  # its sandbox may still be on its way to rest
+        for task in next_tasks(free, working, self._policy):
             with contextlib.suppress(Conflict):  # stopped, or taken by another process
                 now = self._state.clock()
                 claimed = await self._state.move(
@@ -100,6 +106,13 @@ class TaskQueue:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _tidy(self) -> None:
+        """Sandboxes of tasks that rest: the process that worked on them may have ended before they did."""
+        with contextlib.suppress(Unavailable):
+            for task in await self._state.store.query(TaskQuery(statuses=TASK_RESTING)):
+                if task.keep_until is not None:
+                    self._begin(task, self._rest(task))
+
     async def _promote(self) -> None:
         for task in await self._state.store.query(TaskQuery(statuses=[TaskStatus.TODO])):
             if task.starts_itself:
@@ -119,8 +132,8 @@ class TaskQueue:
             taken = await self._state.change(task, lease_owner=self._owner, lease_until=self._state.clock() + LEASE)
             self._begin(taken)
 
-    def _begin(self, task: Task) -> None:
-        work = asyncio.create_task(self._hold(task))
+    def _begin(self, task: Task, act: Coroutine[Any, Any, None] | None = None) -> None:
+        work = asyncio.create_task(act or self._hold(task))
         self._running[task.id] = work
 
         def ended(_: asyncio.Task[None]) -> None:
@@ -137,7 +150,7 @@ class TaskQueue:
         try:
             while not working.done():
                 await asyncio.wait((working,), timeout=RENEW_S)
-                if not working.done() and not await self._renewed(task):
+                if not working.done() and not await self._renewed(task) and not await self._rests(task):
                     log.warning("another process works on task %s now", task.id)
                     break
         finally:
@@ -145,6 +158,12 @@ class TaskQueue:
             await asyncio.gather(working, return_exceptions=True)
         if not working.cancelled() and (error := working.exception()):
             raise error
+
+    async def _rests(self, task: Task) -> bool:
+        """Whether its run is over: what is left to do then is to let its sandboxes rest."""
+        with contextlib.suppress(PlatformError):
+            return (await self._state.get(task.id)).status in TASK_RESTING
+        return False
 
     async def _renewed(self, task: Task) -> bool:
         try:

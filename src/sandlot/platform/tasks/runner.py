@@ -89,6 +89,12 @@ class TaskRunner:
             await asyncio.gather(working, watching, return_exceptions=True)
         await self._finish(run, ending)
 
+    async def rest(self, task: Task) -> None:
+        """Let the sandboxes of a task that rests do so, too, if that was left undone."""
+        run = _Run(self, task)
+        if await run.is_left():
+            await run.clean_up(task)
+
     async def _wish(self, id: str) -> str:
         """Returns when somebody wants it to stop."""
         while True:
@@ -99,14 +105,20 @@ class TaskRunner:
             await asyncio.sleep(WATCH_S)
 
     async def _finish(self, run: _Run, ending: Ending) -> None:
-        """Rest: artifacts are kept, sandboxes paused. What was said to it meanwhile queues it again."""
-        task = await self._state.get(run.task.id)
-        await run.clean_up(task)
+        """Artifacts are kept, then the task rests, and last its sandboxes: nobody waits for that.
+
+        What was said to it meanwhile queues it again. Sandboxes that a crash leaves running are paused when they have been idle.
+        """
+        await run.keep_artifacts(await self._state.get(run.task.id))
+        if await self._moved(run, ending):
+            await run.clean_up(await self._state.get(run.task.id))
+
+    async def _moved(self, run: _Run, ending: Ending) -> bool:
         keep_until = self._state.clock() + timedelta(seconds=self._settings.policy.keep_sandbox_s)
         while True:
             task = await self._state.get(run.task.id)
             if task.status is not TaskStatus.WORKING or task.lease_owner != run.task.lease_owner:
-                return
+                return False
             to, reason = ending.to, ending.reason
             if task.stop in ENDINGS:
                 to, reason = ENDINGS[task.stop].to, ENDINGS[task.stop].reason
@@ -114,7 +126,7 @@ class TaskRunner:
                 to, reason = TaskStatus.QUEUED, None
             with contextlib.suppress(Conflict):
                 await self._state.move(task, to, reason=reason, keep_until=keep_until)
-                return
+                return True
 
 
 class _Run:
@@ -131,6 +143,7 @@ class _Run:
             hook=runner._settings.hook,
         )
         self._attempts: list[AttemptRun] = []
+        self._preparing: asyncio.Future[Prepared] | None = None
 
     async def guarded(self) -> Ending:
         try:
@@ -140,16 +153,22 @@ class _Run:
         except Exception:
             log.exception("task %s", self.task.id)
             return Ending(to=TaskStatus.FAILED, reason=OURS)
+        finally:
+            if self._preparing is not None:
+                self._preparing.cancel()
+                await asyncio.gather(self._preparing, return_exceptions=True)
 
     async def _open(self) -> tuple[Repository, list[int]]:
         task = await self._with_attempts()
         repository = await self._runner._find(task)
-        prepared = await self._prepare(task, repository)
+        preparing = self._preparing = asyncio.ensure_future(self._prepare(task, repository))  # while its sandbox starts
         chosen = next((one for one in task.attempts if one.chosen), None)
         numbers = [chosen.number] if chosen is not None else [one.number for one in task.attempts]
         await self._steps.open(numbers)
         self._attempts = [
-            AttemptRun(AttemptRecord(self._parts, task, number, self._steps), repository=repository, prepared=prepared)
+            AttemptRun(
+                AttemptRecord(self._parts, task, number, self._steps), repository=repository, preparing=preparing
+            )
             for number in numbers
         ]
         return repository, numbers
@@ -270,13 +289,25 @@ class _Run:
         with contextlib.suppress(PlatformError):
             await self._parts.boxes.let_go(await self._state.get(self.task.id))
 
+    async def is_left(self) -> bool:
+        """Whether the clean-up of this run was not done."""
+        await self._steps.open(())
+        return bool(self.task.attempts) and not any(
+            self._steps.is_done(one.number, "cleanup") for one in self.task.attempts
+        )
+
+    async def keep_artifacts(self, task: Task) -> None:
+        if task.spec.artifacts and task.chosen is not None:
+            try:
+                await self._runner._artifacts.keep(task, task.chosen)
+            except PlatformError as error:
+                log.warning("the artifacts of task %s could not be kept: %s", task.id, error)
+
     async def clean_up(self, task: Task) -> None:
         numbers = [attempt.number for attempt in task.attempts]
         number = task.chosen.number if task.chosen is not None else (numbers or [1])[0]
 
         async def act() -> None:
-            if task.spec.artifacts and task.chosen is not None:
-                await self._runner._artifacts.keep(task, task.chosen)
             for attempt in task.attempts:
                 await self._parts.boxes.pause(task, attempt)
             await self._runner._forks.drop(task)

@@ -40,30 +40,29 @@ class RunSteps:
         self._rows = {
             (step.number, step.name): step for step in await self._store.of(self._task.id) if step.run == self._task.run
         }
-        for number in numbers:
-            for name in STEPS:
-                if (number, name) not in self._rows:
-                    await self._put(self._row(number, name))
+        await self._put(
+            *(self._row(number, name) for number in numbers for name in STEPS if (number, name) not in self._rows)
+        )
 
     def is_done(self, number: int, name: str) -> bool:
         return self._row(number, name).status is StepStatus.DONE
 
     async def reset(self, number: int, *names: str) -> None:
         """They have to be done again."""
-        for name in names:
-            if self._row(number, name).status is not StepStatus.PENDING:
-                await self._put(replace(self._row(number, name), status=StepStatus.PENDING, problem=None))
+        rows = [self._row(number, name) for name in names]
+        begun = [row for row in rows if row.status is not StepStatus.PENDING]
+        await self._put(*(replace(row, status=StepStatus.PENDING, problem=None) for row in begun))
 
     async def note(self, number: int, *names: str) -> None:
         """They are done already, without us."""
-        for name in names:
-            if not self.is_done(number, name):
-                await self._put(replace(self._row(number, name), status=StepStatus.DONE, ended_at=self._clock()))
+        rows, now = [self._row(number, name) for name in names], self._clock()
+        left = [row for row in rows if row.status is not StepStatus.DONE]
+        await self._put(*(replace(row, status=StepStatus.DONE, ended_at=now) for row in left))
 
     async def skip(self, number: int, *names: str) -> None:
-        for name in names:
-            if self._row(number, name).status in (StepStatus.PENDING, StepStatus.RUNNING):
-                await self._put(replace(self._row(number, name), status=StepStatus.SKIPPED))
+        rows = [self._row(number, name) for name in names]
+        left = [row for row in rows if row.status in (StepStatus.PENDING, StepStatus.RUNNING)]
+        await self._put(*(replace(row, status=StepStatus.SKIPPED) for row in left))
 
     async def do(self, number: int, name: str, act: Callable[[], Awaitable[Result]]) -> Result:
         """Raises what it raised last. What may work later is tried again; what was refused is not."""
@@ -77,7 +76,8 @@ class RunSteps:
                     await self._end(number, name, StepStatus.FAILED, str(error))
                     raise
                 wait_s = pause_s(attempt, error.retry_after_s if isinstance(error, Unavailable) else 0)
-                await self._told(number, name, "waiting", f"{error}; it is tried again in {wait_s:.0f} s")
+                told = f"{error}; it is tried again in {wait_s:.0f} s"
+                await self._timeline.add(self._task.id, _told(self._row(number, name), "waiting", told))
                 await asyncio.sleep(wait_s)
             except PlatformError as error:
                 await self._end(number, name, StepStatus.FAILED, str(error))
@@ -113,28 +113,31 @@ class RunSteps:
             ended_at=None,
             problem=None,
         )
-        await self._put(row)
-        if attempt == 1:
-            await self._told(number, name, StepStatus.RUNNING.value, None)
+        await self._put(row, *([_told(row, StepStatus.RUNNING.value, None)] if attempt == 1 else []))
 
     async def _end(self, number: int, name: str, status: StepStatus, problem: str | None) -> None:
-        await self._put(replace(self._row(number, name), status=status, ended_at=self._clock(), problem=problem))
-        await self._told(number, name, status.value, problem)
+        row = replace(self._row(number, name), status=status, ended_at=self._clock(), problem=problem)
+        await self._put(row, _told(row, status.value, problem))
 
-    async def _told(self, number: int, name: str, status: str, problem: str | None) -> None:
-        data = {"name": name, "status": status, "attempt": self._row(number, name).attempt, "problem": problem}
-        entry = Entry(kind=EntryKind.STEP, text=problem or "", data=data, attempt=number)
-        await self._timeline.add(self._task.id, entry)
-
-    async def _put(self, row: TaskStep) -> None:
-        self._rows[row.number, row.name] = row
-        await self._store.put(row)
+    async def _put(self, *news: TaskStep | Entry) -> None:
+        """Steps, and what is told of them, in one transaction."""
+        rows = [one for one in news if isinstance(one, TaskStep)]
+        entries = self._timeline.bounded(*(one for one in news if isinstance(one, Entry)))
+        self._rows |= {(row.number, row.name): row for row in rows}
+        await self._store.put(*rows, entries=entries)
+        if entries:
+            self._timeline.changed(self._task.id)
 
     def _row(self, number: int, name: str) -> TaskStep:
         unknown = TaskStep(
             task_id=self._task.id, run=self._task.run, number=number, name=name, status=StepStatus.PENDING
         )
         return self._rows.get((number, name), unknown)
+
+
+def _told(row: TaskStep, status: str, problem: str | None) -> Entry:
+    data = {"name": row.name, "status": status, "attempt": row.attempt, "problem": problem}
+    return Entry(kind=EntryKind.STEP, text=problem or "", data=data, attempt=row.number)
 
 
 def pause_s(attempt: int, asked_s: float = 0.0) -> float:

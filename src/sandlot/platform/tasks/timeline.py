@@ -23,11 +23,15 @@ class Timeline:
         self._closed = False
 
     async def add(self, task: str, *entries: Entry, offsets: Mapping[str, int] | None = None) -> None:
-        now = self._clock()
-        bounded = [replace(_bounded(entry), at=entry.at or now) for entry in entries]
+        bounded = self.bounded(*entries)
         if bounded or offsets:
             await self._store.append(task, bounded, offsets or {})
         self.changed(task)
+
+    def bounded(self, *entries: Entry) -> Sequence[Entry]:
+        """As they are stored: with their time, and not larger than they may be."""
+        now = self._clock()
+        return [replace(_bounded(entry), at=entry.at or now) for entry in entries]
 
     def changed(self, task: str) -> None:
         """Readers look again."""

@@ -25,8 +25,17 @@ Reach = Callable[[str], Awaitable[Box | None]]
 class Tunnel:
     """One sandbox's way to its routes. Made by `Tunnels.open`."""
 
-    def __init__(self, sandbox_id: str, name: str, server: TunnelServer, reach: Reach, limits: TunnelLimits) -> None:
-        self.sandbox_id, self.name = sandbox_id, name
+    def __init__(
+        self,
+        sandbox_id: str,
+        name: str,
+        server: TunnelServer,
+        reach: Reach,
+        limits: TunnelLimits,
+        *,
+        has_relay: bool = True,
+    ) -> None:
+        self.sandbox_id, self.name, self._has_relay = sandbox_id, name, has_relay
         self._server, self._reach, self._limits = server, reach, limits
         self._connection: Connection | None = None
         self._changed, self._hurry = asyncio.Event(), asyncio.Event()
@@ -91,7 +100,8 @@ class Tunnel:
         if box is None:
             self._problem = Unavailable("the sandbox is not running")
             return False
-        connection = await connect_relay(box, self._server.speaker, self._limits)
+        has_relay, self._has_relay = self._has_relay, True
+        connection = await connect_relay(box, self._server.speaker, self._limits, has_relay=has_relay)
         began = time.monotonic()
         try:
             self._connection = connection
@@ -113,14 +123,20 @@ class Tunnels:
         self._tunnels: dict[str, Tunnel] = {}
         self._is_closed = False
 
-    async def open(self, sandbox_id: str, name: str, routes: Mapping[str, RouteApp]) -> Tunnel:
-        """Begin to connect; `Tunnel.ready` waits for it. A sandbox's earlier tunnel is closed: its routes are gone."""
+    async def open(
+        self, sandbox_id: str, name: str, routes: Mapping[str, RouteApp], *, has_relay: bool = True
+    ) -> Tunnel:
+        """Begin to connect; `Tunnel.ready` waits for it. A sandbox's earlier tunnel is closed: its routes are gone.
+
+        `has_relay`: one may run there; otherwise none is looked for before one is started.
+        """
         former = self._tunnels.pop(sandbox_id, None)
         if former is not None:
             await former.close(keep_relay=True)
         if self._is_closed:
             raise Unavailable("the platform is stopping")
-        tunnel = Tunnel(sandbox_id, name, TunnelServer(routes, self._limits), self._reach, self._limits)
+        server = TunnelServer(routes, self._limits)
+        tunnel = Tunnel(sandbox_id, name, server, self._reach, self._limits, has_relay=has_relay)
         self._tunnels[sandbox_id] = tunnel
         tunnel.on_end(self._forget)
         return tunnel

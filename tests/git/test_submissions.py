@@ -103,18 +103,18 @@ async def test_what_is_no_commit_or_not_whole_is_refused_and_leaves_nothing(worl
     assert await receive(world.service.git, path, REF, sha, whole) is None
 
 
-async def test_a_seed_is_made_once_and_anew_when_its_branch_moves(world: GitWorld) -> None:
+async def test_a_base_pack_is_made_once_and_anew_when_its_branch_moves(world: GitWorld) -> None:
     prepared = await world.service.prepare("a", world.repository)
-    first = await world.service.seeds.get(world.repository, "main", prepared.base_sha)
+    first = await world.service.base_packs.get(world.repository, "main", prepared.base_sha)
     assert first is not None and first.sha == prepared.base_sha
-    again = await world.service.seeds.get(world.repository, "main", prepared.base_sha)
+    again = await world.service.base_packs.get(world.repository, "main", prepared.base_sha)
     assert again == first
     clone = world.place / "person"
     await well("clone", "-q", world.origin, clone)
     await commit(clone, "new.txt", "x\n", "feat: new")
     await well("push", "-q", "origin", "HEAD:main", at=clone)
     moved = await world.service.fetch_base("a", world.repository)
-    second = await world.service.seeds.get(world.repository, "main", moved.new)
+    second = await world.service.base_packs.get(world.repository, "main", moved.new)
     assert second is not None and second.sha == moved.new and not first.pack.exists()
     checked = await well("verify-pack", "-v", second.index)
     assert moved.new in checked and prepared.base_sha in checked

@@ -21,11 +21,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandlot.platform.core.errors import Conflict, InvalidRequest, NotFound
 from sandlot.platform.core.forges import GitRemote, Repository
 from sandlot.platform.git import diffs, pre_receive
+from sandlot.platform.git.base_packs import BasePacks
 from sandlot.platform.git.commands import Git
 from sandlot.platform.git.http_backend import GitTarget, HttpBackend, answer
 from sandlot.platform.git.mirrors import Mirrors, Remotes, resolve
 from sandlot.platform.git.records import BaseMove, Branch, Changes, Commit, Forwarded, Prepared, PushPolicy, TaskDiff
-from sandlot.platform.git.seeds import Seeds
 from sandlot.platform.git.submissions import ref_commit
 
 STATE = "sandlot-task.json"
@@ -40,7 +40,7 @@ class GitService:
         self.git = Git(root)
         self._root, self._secret, self._remotes = root, secret, remotes
         self.mirrors = Mirrors(self.git, root / "repositories", remotes)
-        self.seeds = Seeds(self.git, self.mirrors)
+        self.base_packs = BasePacks(self.git, self.mirrors)
         self.backend = HttpBackend(self.git, at_once)
 
     async def open(self) -> None:

@@ -129,8 +129,8 @@ class AttemptRun:
             await self._record.do("setup", lambda: self._set_up(place, checkout))
 
     async def _clone(self, checkout: Checkout) -> None:
-        prepared, seeds = self._prepared, self._parts.git.seeds
-        await checkout.clone(await seeds.get(self._repository, prepared.base, prepared.base_sha))
+        prepared, packs = self._prepared, self._parts.git.base_packs
+        await checkout.clone(await packs.get(self._repository, prepared.base, prepared.base_sha))
 
     async def _set_up(self, place: TurnPlace, checkout: Checkout) -> None:
         """Run the repository's own script, if it has one."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandlot.platform.core.errors import Conflict, Unavailable
+from sandlot.platform.git.base_packs import BasePack
 from sandlot.platform.git.records import Prepared
-from sandlot.platform.git.seeds import Seed
 from sandlot.platform.git.service import result_ref
 from sandlot.platform.git.submissions import SAVED
 from sandlot.platform.tasks.boxes import TIMED_OUT, Ran, TaskBox
@@ -90,20 +90,20 @@ class Checkout:
         self.directory = f"{HOME}/{repository}"
         self._url = f"{SERVER}{repository}.git"
 
-    async def clone(self, seed: Seed | None = None) -> None:
+    async def clone(self, pack: BasePack | None = None) -> None:
         """A whole clone, put in its place when it is complete, on the task's branch. Nothing happens if it is there.
 
-        It begins with a seed, if there is one: then only what is newer comes through the tunnel.
+        It begins with a base pack, if there is one: then only what is newer comes through the tunnel.
         """
         # A platform that ended may have left a clone at work here: each has a place of its own, the first one counts.
         new = f"{HOME}/.sandlot/clone.{secrets.token_hex(6)}"
-        if seed is not None:
-            await self._sow(seed, f"{new}/.git/objects/pack/pack-{seed.name}")
+        if pack is not None:
+            await self._put_pack(pack, f"{new}/.git/objects/pack/pack-{pack.name}")
         ran = await self._well(
             f"""
             new={_q(new)}
             if [ ! -e {_q(self.directory)}/.git/sandlot-cloned ]; then
-                {self._cloned() if seed is None else self._grown(seed)} &&
+                {self._cloned() if pack is None else self._grown(pack)} &&
                 : >"$new/.git/sandlot-cloned" && {{ [ ! -e {_q(self.directory)} ] || rm -rf {_q(self.directory)}; }} &&
                 mv -T "$new" {_q(self.directory)} 2>/dev/null ||
                     [ -e {_q(self.directory)}/.git/sandlot-cloned ] || exit 1
@@ -119,11 +119,11 @@ class Checkout:
         self._is_on_branch = True
         self.has_setup = ran.stdout.strip().endswith(HAS_SETUP)
 
-    async def _sow(self, seed: Seed, place: str) -> None:
+    async def _put_pack(self, pack: BasePack, place: str) -> None:
         try:
             await asyncio.gather(
-                self._box.write(f"{place}.pack", _pieces(seed.pack)),
-                self._box.write(f"{place}.idx", _pieces(seed.index)),
+                self._box.write(f"{place}.pack", _pieces(pack.pack)),
+                self._box.write(f"{place}.idx", _pieces(pack.index)),
             )
         except FileNotFoundError:
             raise Unavailable("the repository was packed anew meanwhile") from None
@@ -133,14 +133,14 @@ class Checkout:
         configured = " ".join(f"--config {_q('='.join(pair))}" for pair in self._configuration)
         return f'git clone {options} {configured} {_q(self._url)} "$new"'
 
-    def _grown(self, seed: Seed) -> str:
+    def _grown(self, pack: BasePack) -> str:
         """A repository around a pack: what `git clone` would write, without its processes."""
         base = self._prepared.base
-        refs = "".join(f"{seed.sha} refs/{where}/{base}\n" for where in ("heads", "remotes/origin"))
+        refs = "".join(f"{pack.sha} refs/{where}/{base}\n" for where in ("heads", "remotes/origin"))
         files = {"HEAD": f"ref: refs/heads/{base}\n", "packed-refs": refs, "config": self._config()}
         written = " && ".join(f'printf %s {_q(text)} >"$new/.git/{name}"' for name, text in files.items())
         wanted = _q(f"+refs/heads/{base}:refs/remotes/origin/{base}")
-        fetched = "" if seed.sha == self.base_sha else f' && git -C "$new" fetch --quiet origin {wanted}'
+        fetched = "" if pack.sha == self.base_sha else f' && git -C "$new" fetch --quiet origin {wanted}'
         return f'mkdir -p "$new/.git/refs/heads" "$new/.git/objects/info" "$new/.git/info" && {written}{fetched}'
 
     def _config(self) -> str:

@@ -1,4 +1,4 @@
-"""Seeds: packs of repositories that clones begin with. Made once for each state of a branch, put into sandboxes with their index as they are."""
+"""bX packs of repositories that clones begin with. Made once for each state of a branch, put into sandboxes with their index as they are."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sandlot.platform.core.forges import Repository
 from sandlot.platform.git.commands import TRANSFER_S, Git
 from sandlot.platform.git.mirrors import Mirrors
 
-SMALL = 8 << 20  # bytes of a seed that is made anew whenever its branch moves
-MAX_BYTES = 1 << 30  # of a repository, beyond which there is no seed
-MAX_BEHIND = 500  # commits that are fetched on top of an older seed
+SMALL = 8 << 20  # bytes of a base pack that is made anew whenever its branch moves
+MAX_BYTES = 1 << 30  # of a repository, beyond which there is none
+MAX_BEHIND = 500  # commits that are fetched on top of an older one
 _NAME = re.compile(r"([0-9a-f]{40})-([0-9a-f]{40,64})\.pack")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seed:
+class BasePack:
     """All that belongs to one commit, as git keeps it."""
 
     sha: str
@@ -30,24 +30,24 @@ class Seed:
     size: int  # of the pack
 
 
-class Seeds:
+class BasePacks:
     """They are in the mirror's own directory, and go with it."""
 
     def __init__(self, git: Git, mirrors: Mirrors) -> None:
         self._git, self._mirrors = git, mirrors
         self._locks: dict[Path, asyncio.Lock] = {}
 
-    async def get(self, repository: Repository, base: str, sha: str) -> Seed | None:
+    async def get(self, repository: Repository, base: str, sha: str) -> BasePack | None:
         """At `sha`, or a little behind it. None if the repository is too large for one."""
-        folder = self._mirrors.path(repository) / "seeds" / hashlib.sha256(base.encode()).hexdigest()[:16]
+        folder = self._mirrors.path(repository) / "base-packs" / hashlib.sha256(base.encode()).hexdigest()[:16]
         async with self._locks.setdefault(folder, asyncio.Lock()):
             found = _found(folder)
-            for seed in found:
-                if seed.sha == sha:
-                    return seed
-            for seed in found:
-                if seed.size > SMALL and await self._is_near(repository, seed.sha, sha):
-                    return seed
+            for pack in found:
+                if pack.sha == sha:
+                    return pack
+            for pack in found:
+                if pack.size > SMALL and await self._is_near(repository, pack.sha, sha):
+                    return pack
             return await self._make(repository, folder, sha)
 
     async def _is_near(self, repository: Repository, old: str, new: str) -> bool:
@@ -55,7 +55,7 @@ class Seeds:
         counted = await self._git.run("rev-list", "--count", f"--max-count={MAX_BEHIND + 1}", span, at=at, check=False)
         return counted.status == 0 and int(counted.text.strip() or MAX_BEHIND + 1) <= MAX_BEHIND
 
-    async def _make(self, repository: Repository, folder: Path, sha: str) -> Seed | None:
+    async def _make(self, repository: Repository, folder: Path, sha: str) -> BasePack | None:
         at = self._mirrors.path(repository)
         if sum(pack.stat().st_size for pack in (at / "objects" / "pack").glob("*.pack")) > MAX_BYTES:
             return None
@@ -71,18 +71,18 @@ class Seeds:
         )
         name, old = made.text.strip(), _found(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for suffix in ("idx", "pack"):  # a seed is there when its pack is
+        for suffix in ("idx", "pack"):  # a base pack is there when its pack is
             (making / f"pack-{name}.{suffix}").rename(folder / f"{sha}-{name}.{suffix}")
-        for seed in old:
-            seed.pack.unlink(missing_ok=True)
-            seed.index.unlink(missing_ok=True)
+        for pack in old:
+            pack.pack.unlink(missing_ok=True)
+            pack.index.unlink(missing_ok=True)
         await asyncio.to_thread(shutil.rmtree, making, True)
-        return next((seed for seed in _found(folder) if seed.sha == sha), None)
+        return next((pack for pack in _found(folder) if pack.sha == sha), None)
 
 
-def _found(folder: Path) -> list[Seed]:
-    seeds = []
+def _found(folder: Path) -> list[BasePack]:
+    found = []
     for pack in sorted(folder.glob("*.pack")):
         if (match := _NAME.fullmatch(pack.name)) is not None and (index := pack.with_suffix(".idx")).exists():
-            seeds.append(Seed(sha=match[1], name=match[2], pack=pack, index=index, size=pack.stat().st_size))
-    return seeds
+            found.append(BasePack(sha=match[1], name=match[2], pack=pack, index=index, size=pack.stat().st_size))
+    return found

@@ -270,6 +270,7 @@ async def raw_service(handler: Handler) -> AsyncIterator[int]:
 async def service(app: Any) -> AsyncIterator[int]:
     """An ASGI application as a service in a sandbox; yields its port."""
     server = build_server(app, host="127.0.0.1", port=0)
+    server.config.ws_max_size = 64 << 20
     async with serving(server):
         yield server.port
 

@@ -75,7 +75,7 @@ async def test_the_service_says_goodbye_with_its_own_code(doors: Doors, sandbox:
 
 
 async def test_a_services_goodbye_is_answered(doors: Doors, sandbox: str) -> None:
-    """As the protocol wants it: a close frame for a close frame, with the same code, before the connection ends."""
+    """As the protocol wants it: a close frame for a close frame, the client's own, before the connection ends."""
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def leaving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ async def test_a_services_goodbye_is_answered(doors: Doors, sandbox: str) -> Non
             assert (await ws.receive(60)).data == 4321
             frame = await asyncio.wait_for(answered, 60)
     assert frame[:2] == b"\x88\x82", "no masked close frame of two bytes"
-    assert bytes(byte ^ mask for byte, mask in zip(frame[6:8], frame[2:6], strict=False)) == (4321).to_bytes(2)
+    assert bytes(byte ^ mask for byte, mask in zip(frame[6:8], frame[2:6], strict=False)) == (1000).to_bytes(2)
 
 
 async def test_a_lost_client_is_lost_to_the_service_too(doors: Doors, sandbox: str) -> None:
@@ -113,9 +113,6 @@ async def test_a_lost_client_is_lost_to_the_service_too(doors: Doors, sandbox: s
 
 
 async def test_a_lost_service_closes_the_client_with_an_error(doors: Doors, sandbox: str) -> None:
-    import base64
-    import hashlib
-
     async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await head_of(reader)
         key = next(

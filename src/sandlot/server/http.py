@@ -17,11 +17,12 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sandlot.server.listener import Listener
+from sandlot.server.websockets import WebSockets
 
 HEAD_LIMIT = 64 * 1024
 HEAD_S = 60.0
 KEEP_ALIVE_S = 330  # SDKs keep idle connections for 300 s; the one who closes first must be the client
-WEBSOCKET_LIMIT = 32 << 20
+WEBSOCKET_LIMIT = 1 << 20  # of the server's own; those into sandboxes are handed over whole
 SHUTDOWN_S = 5
 RESET = "sandlot.reset"  # an extension of ASGI: a function that resets the client's connection
 HALF_CLOSED_S = 0.1
@@ -288,7 +289,7 @@ def build_config(
         host=host,
         port=port,
         http=Http,
-        ws="websockets-sansio",
+        ws=WebSockets,
         loop="uvloop",
         lifespan="off",
         log_config=None,

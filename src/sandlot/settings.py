@@ -120,6 +120,11 @@ class Settings(BaseSettings):
         2048, ge=128, description="Memory that steps of a build get, in MiB, if the template itself has no more."
     )
     build_disk_mb: int = Field(10240, ge=64, description="Most that one step of a build may write, in MiB.")
+    build_isolation: Literal["sandbox", "container"] = Field(
+        "sandbox",
+        description="What commands of template builds run in. `sandbox`: the same as sandboxes (`runtime`). `container`: always the host's "
+        "kernel, as in `container` sandboxes; faster than gVisor, and only for teams whom you would give such sandboxes.",
+    )
     build_internet: bool = Field(True, description="Whether steps of builds may reach the internet.")
     max_upload_mb: int = Field(4096, ge=1, description="Largest archive of files for one COPY of a build, in MiB.")
     image_catalogue: Literal["fallback", "first", "never"] = Field(

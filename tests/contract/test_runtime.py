@@ -17,7 +17,7 @@ from tests.fakes_runtime import FakeHostOfMachines, FakeRuntime
 
 from sandlot.engine.core.errors import MachineFailed, NotFound, Unavailable
 from sandlot.engine.core.model import Instance, Isolation, Slot
-from sandlot.engine.core.ports import Capturing, Freezing
+from sandlot.engine.core.ports import Capturing, Freezing, LayerExporting
 from sandlot.engine.node.runtimes import RUNTIMES, cgroups
 
 REAL = tuple(RUNTIMES)
@@ -450,3 +450,40 @@ def _contents(top: Path) -> dict[str, tuple[int, int, int, bytes]]:
         data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
         found[str(path)] = (info.st_uid, info.st_gid, info.st_mode, data)
     return found
+
+
+WROTE = """
+cd /home
+echo a >plain; chmod 640 plain; chown 7:8 plain; ln plain second; ln -s /nowhere link
+mkdir -p deep/er; chmod 2755 deep; echo x >"deep/er/odd name"; echo sudo >setuid; chmod 4755 setuid
+touch -d "2001-02-03 04:05:06" old; echo late >late
+sleep 1.1; echo more >>late; mkdir again; touch again/x; rm -r again; mkdir again
+rm /bin/wc; rm -r /etc/group; mv /bin/tail /home/moved
+"""
+
+
+@real_runtimes
+async def test_what_a_machine_wrote_can_be_read_as_a_layer(bench: Bench) -> None:
+    """Owners, modes, times, links and what was removed: a build's next step, in any runtime, stands on it."""
+    assert isinstance(bench.runtime, LayerExporting)
+    instance = await bench.start(writes_layer=True)
+    said = await bench.ask(f"{WROTE}\nstat -c '%n %f %u %g %h %s %Y' plain second setuid old late deep deep/er")
+    kept = bench.data_dir / "kept"
+    bench.runtime.keep_disk(instance, kept)
+    await bench.runtime.stop(instance)
+    assert await bench.gone(), "what is kept holds nothing of the machine"
+    async with bench.runtime.written(kept, instance.machine_id) as upper:
+        seen = ""
+        for name in ("plain", "second", "setuid", "old", "late", "deep", "deep/er"):
+            fact = (upper / "home" / name).lstat()
+            facts = (fact.st_mode, fact.st_uid, fact.st_gid, fact.st_nlink, fact.st_size, int(fact.st_mtime))
+            seen += f"{name} {facts[0]:x} {' '.join(map(str, facts[1:]))}\n"
+        assert seen == said
+        assert os.readlink(upper / "home/link") == "/nowhere"
+        assert (upper / "home/deep/er/odd name").read_text() == "x\n"
+        assert os.readlink(upper / "home/moved") == "busybox"
+        for gone in ("bin/wc", "bin/tail", "etc/group"):
+            removed = (upper / gone).lstat()
+            assert (removed.st_mode & 0o170000, removed.st_rdev) == (0o020000, 0), f"{gone} is not marked as removed"
+        assert sorted(path.name for path in upper.iterdir()) == ["bin", "etc", "home"]
+    assert await bench.gone()

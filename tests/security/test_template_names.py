@@ -84,7 +84,7 @@ async def test_names_that_come_with_the_server_are_built_by_the_first_team_only(
         tools=BuildTools(templates=SqlTemplates(database), **tools),
         clock=lambda: NOW,
         settings=BuildSettings(
-            runtime="r", node="n", envd_version="1", reserved=frozenset({STOCK}), first_team=FIRST.id
+            runtime="r", step_runtime="r", node="n", envd_version="1", reserved=frozenset({STOCK}), first_team=FIRST.id
         ),
     )
     for name in (STOCK, STOCK.upper(), f"{STOCK}:v2", f"squatter/{STOCK}"):

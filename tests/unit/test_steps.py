@@ -48,7 +48,7 @@ async def apply_workdirs(build_runner: CountingRunner, count: int) -> Context:
         cache_scope="t",
         build_runner=build_runner,  # type: ignore[arg-type]
         uploads=None,  # type: ignore[arg-type]
-        limits=StepLimits(resources=Resources(), network=NetworkPolicy(), timeout_s=1),
+        limits=StepLimits(runtime="r", resources=Resources(), network=NetworkPolicy(), timeout_s=1),
         hold=lambda name: nullcontext(),
         log=lambda message, level, step: None,
     )

@@ -101,6 +101,7 @@ async def open_builds(
         clock=now,
         settings=BuildSettings(
             runtime=built.default_runtime,
+            step_runtime="container" if settings.build_isolation == "container" else built.default_runtime,
             node=node.name,
             envd_version=guest.envd_version(),
             limits=_limits(settings),

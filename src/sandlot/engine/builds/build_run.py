@@ -95,6 +95,7 @@ class BuildRun:
             build_runner=self._tools.runner,
             uploads=self._tools.uploads,
             limits=StepLimits(
+                runtime=self._settings.step_runtime,
                 resources=replace(wanted, memory_mb=max(wanted.memory_mb, limits.memory_mb), disk_mb=limits.disk_mb),
                 network=self._network,
                 timeout_s=limits.step_s,

@@ -26,6 +26,7 @@ class BuildSettings:
     """What the templates of this server run on, and the limits of its builds."""
 
     runtime: str
+    step_runtime: str  # what commands of builds run in
     node: str
     envd_version: str
     limits: BuildLimits = field(default_factory=BuildLimits)

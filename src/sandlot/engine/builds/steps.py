@@ -18,8 +18,9 @@ _MODE = re.compile(r"[0-7]{3,4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLimits:
-    """What one step may use."""
+    """What one step runs in, and what it may use."""
 
+    runtime: str
     resources: Resources
     network: NetworkPolicy
     timeout_s: float
@@ -74,6 +75,7 @@ class Steps:
                 user=user,
                 workdir=workdir,
                 env=context.env,
+                runtime=self._limits.runtime,
                 resources=self._limits.resources,
                 network=self._limits.network,
                 timeout_s=self._limits.timeout_s,

@@ -124,6 +124,7 @@ class MachineBoot:
             argv=self._guest.argv,
             env=self._guest.env,
             boot_id=str(uuid.uuid4()),
+            writes_layer=new.writes_layer,
         )
         name = new.checkpoint or boot_snapshot
         if name is None:

@@ -9,10 +9,11 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sandlot.engine.core.errors import MachineFailed, NotFound, StepFailed, Unavailable
 from sandlot.engine.core.model import LayerResult, NetworkPolicy, NewMachine, PauseMode, StepRun, Template
@@ -26,7 +27,7 @@ from sandlot.engine.node.images.layers import Layers
 from sandlot.engine.node.images.step_cache import StepCache
 from sandlot.engine.node.machines import MachineFactory
 
-RUNTIME = "container"  # its disks can be read by the host, which is what makes layers of them
+T = TypeVar("T")
 EDIT_TIMEOUT_S = 3600
 COPY_TIMEOUT_S = 3600
 FULL = 0.9  # of a disk: the rest is what the file system itself takes, or keeps
@@ -128,26 +129,41 @@ class LocalBuildRunner:
         return LayerResult(layer=name)
 
     async def run(self, machine_id: str, step: StepRun, output: Output) -> LayerResult:
-        machine = await self._start(machine_id, RUNTIME, _stub(machine_id, step), step.network)
+        machine = await self._start(
+            machine_id, step.runtime, _stub(machine_id, step), step.network, writes_layer=True
+        )
         try:
             env = {**await self._trust(machine), **step.env}
             line = start_command.command(step.user, step.workdir, env, step.command)
-            status = await self._commands.run(machine, line, output, timeout_s=step.timeout_s)
+            run = self._commands.run(machine, line, output, timeout_s=step.timeout_s)
+            status = await self._while_it_lives(machine_id, run)
             if status != 0:
                 raise StepFailed(f"exit status {status}{await self._limits_met(machine_id)}")
             return await self._keep(machine_id)
         finally:
             await processes.to_the_end(self._machines.stop(machine_id))
 
+    async def _while_it_lives(self, machine_id: str, work: Coroutine[Any, Any, T]) -> T:
+        """Do something with a machine. Raises `StepFailed` at once if it ends meanwhile: nobody would answer any more."""
+        watcher = self._machines.table.known(machine_id).watcher
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task, watcher} if watcher else {task}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise StepFailed(f"the machine that it ran in ended{await self._limits_met(machine_id)}")
+            return await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
     async def _limits_met(self, machine_id: str) -> str:
         """What a failed step ran into, as seen from outside: programs often cannot tell."""
-        try:
-            met = [*await self._machines.limits_hit(machine_id)]
+        met: list[str] = []
+        with contextlib.suppress(NotFound):
+            met += await self._machines.limits_hit(machine_id)
             usage = await self._machines.usage(machine_id)
-        except NotFound:
-            return ""
-        if usage.disk_used > FULL * usage.disk_total:
-            met.append(f"the disk of the build, {usage.disk_total >> 20} MiB, is full (SANDLOT_BUILD_DISK_MB)")
+            if usage.disk_used > FULL * usage.disk_total:
+                met.append(f"the disk of the build, {usage.disk_total >> 20} MiB, is full (SANDLOT_BUILD_DISK_MB)")
         return "".join(f"; {each}" for each in met)
 
     async def _trust(self, machine: EnvdAddress) -> dict[str, str]:
@@ -204,7 +220,8 @@ class LocalBuildRunner:
         quiet = _without_commands(template)
         machine = await self._start(machine_id, runtime, quiet, network)
         try:
-            await start_command.bring_up(self._commands, machine, template, output, ready_s=ready_s)
+            up = start_command.bring_up(self._commands, machine, template, output, ready_s=ready_s)
+            await self._while_it_lives(machine_id, up)
             if not captures_memory(self._machines.runtime(runtime)):
                 return None
             async with self._machines.table.alone(machine_id):
@@ -214,7 +231,9 @@ class LocalBuildRunner:
         finally:
             await processes.to_the_end(self._machines.stop(machine_id))
 
-    async def _start(self, machine_id: str, runtime: str, template: Template, network: NetworkPolicy) -> EnvdAddress:
+    async def _start(
+        self, machine_id: str, runtime: str, template: Template, network: NetworkPolicy, *, writes_layer: bool = False
+    ) -> EnvdAddress:
         token = secrets.token_hex(32)
         live = await self._machines.start(
             NewMachine(
@@ -224,6 +243,7 @@ class LocalBuildRunner:
                 resources=template.resources,
                 network=network,
                 envd_token=token,
+                writes_layer=writes_layer,
             )
         )
         return EnvdAddress(live.machine.address, token)

@@ -285,12 +285,12 @@ class MachineFactory:
         """End a machine, and hand what it wrote to `take` as a directory in the form of a layer."""
         live = self.table.known(sandbox_id)
         runtime = self.runtime_of(live)
-        if not isinstance(runtime, Capturing) or not isinstance(runtime, LayerExporting):
+        if not isinstance(runtime, LayerExporting):
             raise InvalidRequest(f"runtime {runtime.name!r} cannot export what a machine wrote")
         state = self._scratch / sandbox_id
         async with self.table.alone(sandbox_id):
             try:
-                await runtime.capture(live.instance, state, final=True)
+                runtime.keep_disk(live.instance, state)
                 await processes.to_the_end(self.free(sandbox_id))
                 async with runtime.written(state, live.instance.machine_id) as upper:
                     await take(upper)

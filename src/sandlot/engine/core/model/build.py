@@ -129,6 +129,7 @@ class StepRun:
     user: str
     workdir: str | None
     env: Mapping[str, str]
+    runtime: str
     resources: Resources
     network: NetworkPolicy
     timeout_s: float

@@ -68,6 +68,7 @@ class MachineSpec:
     checkpoint: Path | None = None  # begin with this state, written by the same runtime's `capture`
     program: str | None = None  # the program that wrote it
     owns_checkpoint: bool = False  # nobody else needs that state: it may be changed in place
+    writes_layer: bool = False  # what it writes is wanted as a layer, where the host can read it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ class NewMachine:
     env_vars: Mapping[str, str] = field(default_factory=dict)
     checkpoint: str | None = None  # begin with this state; the template's layers then do not matter
     memory: bool = True  # False: only the files of that state, on a fresh boot
+    writes_layer: bool = False  # what it writes is wanted as a layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,10 @@ class Capturing(Protocol):
 
 @runtime_checkable
 class LayerExporting(Protocol):
-    """The ability to export what a machine wrote as a layer."""
+    """The ability to export what a machine that was started for it (`MachineSpec.writes_layer`) wrote as a layer."""
+
+    def keep_disk(self, instance: Instance, into: Path) -> None:
+        """Keep the machine's disk in the new directory `into`. The machine is stopped right after."""
 
     def written(self, state: Path, machine_id: str) -> AbstractAsyncContextManager[Path]:
-        """What a captured machine that is stopped by now had changed, as a directory to be copied."""
+        """What a machine that is stopped by now had changed, as a directory to be copied from the disk that was kept."""

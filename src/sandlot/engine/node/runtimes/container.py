@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import json
 import os
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from sandlot.engine.core.errors import EngineError, MachineFailed, NotFound, Unavailable
@@ -25,7 +24,6 @@ from sandlot.spans import span
 PROGRAMS = ("crun", "runc")  # the first one found; crun starts in half the time
 IMAGE = "disk.img"
 CHECK_DISK_MB = 16
-AHEAD = 8  # user namespaces that are made before they are needed
 CLONE_NEWUTS = 0x04000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,9 +35,8 @@ class Container(OciDriver):
 
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
         super().__init__(data_dir, instance, program=program)
-        self._namespaces = UserNamespaces()
+        self._namespaces = UserNamespaces(instance)
         self._versions: dict[str, str] = {}
-        self._ahead: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
         """Put a root filesystem together for real: versions and modules of kernels tell less than one attempt."""
@@ -94,29 +91,20 @@ class Container(OciDriver):
             root = await processes.to_the_end(
                 asyncio.to_thread(rootfs.mount_writable, stage, layers, bundle / IMAGE, ids, userns)
             )
-        guest = rootfs.directory(stage / "guest")
-        idmap.show_mapped(spec.guest, guest, userns, readonly=True)
+        guest = rootfs.show_readonly(spec.guest, stage / "guest", userns)
         (bundle / "config.json").write_text(json.dumps(self._config(spec, root, guest, ids)))
         with span("crun"):
             await run_program(
                 self._find(), "--root", str(self._root), "--log", str(bundle / "log"),
                 "run", "--detach", "--bundle", str(bundle), "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
-        self._get_ahead(spec.slot.index)
+        self._namespaces.get_ahead(spec.slot.index)
         self._stage_cleaner.begin(
             spec.machine_id
         )  # the machine holds its own copies: when it ends, they and the loop device go with it
 
-    def _get_ahead(self, index: int) -> None:
-        """Slots are given out in order: those after this one will want their user namespaces soon."""
-        if self._ahead is None or self._ahead.done():
-            ranges = [IdRange.of(self._instance, index + step) for step in range(1, AHEAD + 1)]
-            self._ahead = asyncio.create_task(self._namespaces.ahead(ranges))
-
     async def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.cancel()
-            await asyncio.gather(self._ahead, return_exceptions=True)
+        await self._namespaces.close()
         await super().close()
 
     async def rename(self, instance: Instance, hostname: str) -> None:
@@ -154,17 +142,11 @@ class Container(OciDriver):
             if not was_frozen:
                 await processes.to_the_end(self.thaw(instance))
 
-    @contextlib.asynccontextmanager
-    async def written(self, state: Path, machine_id: str) -> AsyncIterator[Path]:
-        name = f"written-{secrets.token_hex(4)}"
-        bundle = self._stage.make(name)
-        try:
-            await disks.released(str(Path(machine_id) / "runtime" / IMAGE))
-            disk = rootfs.directory(bundle / "disk")
-            disks.mount(state / IMAGE, disk)
-            yield disk / disks.UPPER
-        finally:
-            self._stage.clear(name)
+    def keep_disk(self, instance: Instance, into: Path) -> None:
+        rootfs.keep_disk(self._records.get(instance.machine_id).bundle / IMAGE, into)
+
+    def written(self, state: Path, machine_id: str) -> AbstractAsyncContextManager[Path]:
+        return rootfs.written(self._stage, state / IMAGE, machine_id)
 
     def _flush(self, machine_id: str) -> None:
         """Have the kernel write the machine's disk out. The way in is the main process's root, opened as a directory only."""
@@ -184,7 +166,8 @@ class Container(OciDriver):
     def _config(self, spec: MachineSpec, root: Path, guest: Path, ids: IdRange) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=spec.resources.pids)
         config = oci.config(spec, root, guest, f"{self._parent}/{spec.machine_id}", limits)
-        oci.harden(config, ids, seccomp.profile())
+        oci.map_ids(config, ids)
+        oci.harden(config, seccomp.profile())
         oci.say_boot_id(config, spec, spec.directory / "runtime")
         return config
 

@@ -16,13 +16,15 @@ import tempfile
 import threading
 from collections.abc import Collection
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from sandlot.engine.core.errors import MachineFailed, Unavailable
 from sandlot.engine.core.model import Instance, Isolation, MachineSpec, Slot
 from sandlot.engine.node import processes
 from sandlot.engine.node.runtimes import disks, oci, rootfs
-from sandlot.engine.node.runtimes.driver import OciDriver, run_program
+from sandlot.engine.node.runtimes.driver import ENVIRONMENT, OciDriver, run_program
+from sandlot.engine.node.runtimes.idmap import IdRange, UserNamespaces
 from sandlot.engine.node.runtimes.programs import Programs
 from sandlot.engine.node.runtimes.records import Record
 from sandlot.spans import span
@@ -49,6 +51,7 @@ class GVisor(OciDriver):
     def __init__(self, data_dir: Path, instance: str, *, program: str | None = None) -> None:
         super().__init__(data_dir, instance, program=program)
         self._runsc = program or "runsc"
+        self._namespaces = UserNamespaces(instance)
         self._programs = Programs(data_dir / "programs", "runsc")
         self._said_version: str | None = None
 
@@ -59,7 +62,7 @@ class GVisor(OciDriver):
             raise Unavailable("runtime 'gvisor' needs the loop module in the host's kernel: modprobe loop")
         with tempfile.TemporaryDirectory(prefix="sandlot-check-") as scratch:
             flags = ("--root", scratch, PLATFORM, "--network=none", "--ignore-cgroups")
-            tried = await processes.run(self._runsc, *flags, "do", "/bin/true", check=False, timeout_s=30)
+            tried = await processes.run(self._runsc, *flags, "do", "/bin/true", check=False, timeout_s=30, env=ENVIRONMENT)
         if tried.status != 0:
             said = (tried.stderr or tried.stdout).decode(errors="replace").strip()[-300:]
             raise Unavailable(f"runtime 'gvisor' does not work on this host: {self._runsc} says: {said}")
@@ -91,28 +94,31 @@ class GVisor(OciDriver):
         with span("disk"):
             await disks.make(bundle / IMAGE, spec.resources.disk_mb, self._cache)
         stage = self._stage.make(spec.machine_id)
+        ids = IdRange.of(self._instance, spec.slot.index)
+        with span("user namespace"):
+            userns = await self._namespaces.get(ids)
         with span("mounts"):
-            root, guest, store = await processes.to_the_end(asyncio.to_thread(self._mount, spec, bundle, stage))
-        (bundle / "config.json").write_text(json.dumps(self._config(spec, root, guest, bundle)))
+            root, guest = await processes.to_the_end(asyncio.to_thread(self._mount, spec, bundle, stage, ids, userns))
+        (bundle / "config.json").write_text(json.dumps(self._config(spec, root, guest, stage, ids)))
         with span("address"):
             await address(spec.slot)
         with span("runsc"):
             await run_program(
-                *self._command(self._records.get(spec.machine_id), store), *begin, "--detach", "--bundle", str(bundle),
-                "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
+                *self._command(self._records.get(spec.machine_id), writes_layer=spec.writes_layer), *begin, "--detach",
+                "--bundle", str(bundle), "--pid-file", str(self._records.pid_file(spec.machine_id)), spec.machine_id,
             )  # fmt: skip
+        self._namespaces.get_ahead(spec.slot.index)
         self._stage_cleaner.begin(spec.machine_id)  # the machine's processes hold their own copies
 
     async def capture(self, instance: Instance, into: Path, *, final: bool) -> None:
         """Memory and files in one image: what the guest changed is part of runsc's own state."""
         record = self._records.get(instance.machine_id)
-        store = self._stage.bundle(instance.machine_id) / "disk" / disks.UPPER
         try:
             (into / MEMORY).mkdir(parents=True)
             rootfs.copy_names(record.bundle / "names", into / "names")
             await processes.to_the_end(
                 processes.run(
-                    *self._command(record, store),
+                    *self._command(record),
                     "checkpoint",
                     "--leave-running",
                     "--compression=none",
@@ -120,6 +126,7 @@ class GVisor(OciDriver):
                     str(into / MEMORY),
                     instance.machine_id,
                     timeout_s=CAPTURE_TIMEOUT_S,
+                    env=ENVIRONMENT,
                 )
             )
         except BaseException as error:
@@ -131,35 +138,53 @@ class GVisor(OciDriver):
                 ) from error
             raise
 
-    def _mount(self, spec: MachineSpec, bundle: Path, stage: Path) -> tuple[Path, Path, Path]:
-        root = rootfs.mount_readonly(stage, (*spec.layers, bundle / "names"))
-        guest = rootfs.show_readonly(spec.guest, stage / "guest")
-        disk = rootfs.directory(stage / "disk")
-        disks.mount(bundle / IMAGE, disk)
-        return root, guest, disk / disks.UPPER
+    def keep_disk(self, instance: Instance, into: Path) -> None:
+        rootfs.keep_disk(self._records.get(instance.machine_id).bundle / IMAGE, into)
 
-    def _command(self, record: Record, store: Path) -> tuple[str, ...]:
-        """The program and its flags are part of what a checkpoint depends on: run and restore must use the same."""
+    def written(self, state: Path, machine_id: str) -> AbstractAsyncContextManager[Path]:
+        return rootfs.written(self._stage, state / IMAGE, machine_id)
+
+    def _mount(self, spec: MachineSpec, bundle: Path, stage: Path, ids: IdRange, userns: int) -> tuple[Path, Path]:
+        layers = (*spec.layers, bundle / "names")
+        if spec.writes_layer:
+            root = rootfs.mount_writable(stage, layers, bundle / IMAGE, ids, userns)
+        else:
+            root = rootfs.mount_readonly(stage, layers, userns)
+            disks.mount(bundle / IMAGE, rootfs.directory(stage / "disk"))
+        return root, rootfs.show_readonly(spec.guest, stage / "guest", userns)
+
+    def _command(self, record: Record, *, writes_layer: bool = False) -> tuple[str, ...]:
+        """The program and its flags are part of what a checkpoint depends on: run and restore must use the same.
+
+        What is written goes into a file of runsc's own, which is fast; where a layer is to be made of it, into the host's overlay.
+        """
+        store = self._stage.bundle(record.machine_id) / "disk" / disks.UPPER
+        overlay = "none" if writes_layer else f"root:dir={store}"
         return (
             str(self._programs.path(record.program)), "--root", str(self._root), "--log", str(record.bundle / "log"), PLATFORM,
             "--network=sandbox", "--net-raw", "--net-disconnect-ok", "--host-uds=none", "--file-access=exclusive",
-            "--file-access-mounts=exclusive", f"--overlay2=root:dir={store}",
+            "--file-access-mounts=exclusive", f"--overlay2={overlay}",
         )  # fmt: skip
 
-    def _config(self, spec: MachineSpec, root: Path, guest: Path, bundle: Path) -> dict[str, object]:
+    def _config(self, spec: MachineSpec, root: Path, guest: Path, stage: Path, ids: IdRange) -> dict[str, object]:
         limits = oci.limits(spec.resources, pids=HOST_TASKS + HOST_TASKS_PER_PID * spec.resources.pids)
         cgroup = f"{self._parent}/{spec.machine_id}"
         config = oci.config(spec, root, guest, cgroup, limits)
-        oci.say_boot_id(config, spec, bundle)
+        oci.map_ids(config, ids)
+        oci.say_boot_id(config, spec, stage)  # runsc's processes cannot walk through the data directory
         # It counts in runsc's own kernel alone: root inside may mount what that kernel has (tmpfs, FUSE, overlays), and the daemon
         # gives a machine that began with another's memory its own host name.
         held = [*oci.CAPABILITIES, "CAP_SYS_ADMIN"]
         config["process"]["capabilities"] = dict.fromkeys(("bounding", "effective", "permitted"), held)
         return config
 
+    async def close(self) -> None:
+        await self._namespaces.close()
+        await super().close()
+
     async def _terminate(self, machine_id: str, pidfd: int) -> None:
         command = (self._runsc, "--root", str(self._root), "kill", machine_id, "TERM")
-        await processes.run(*command, stdio=subprocess.DEVNULL, timeout_s=10, check=False)
+        await processes.run(*command, stdio=subprocess.DEVNULL, timeout_s=10, check=False, env=ENVIRONMENT)
 
     def _forget(self, machine_id: str) -> None:
         for path in self._root.glob(f"{machine_id}_sandbox:*"):

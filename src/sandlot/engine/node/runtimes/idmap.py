@@ -16,6 +16,7 @@ from sandlot.engine.node import processes
 WIDTH = 65536
 FIRST = 0x1000_0000  # far above real users and the usual /etc/subuid ranges
 LAST = 0x7FFF_0000  # ping_group_range ends at 2^31 - 1
+AHEAD = 8  # user namespaces that are made before they are needed
 
 # Numbers of system calls from 424 on are the same on every architecture.
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_MOUNT_SETATTR = 428, 429, 442
@@ -64,8 +65,10 @@ class IdRange:
 class UserNamespaces:
     """User namespaces by id range, made when first asked for and kept open: the kernel's word for a mapping."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
         self._fds: dict[IdRange, int] = {}
+        self._making: asyncio.Task[None] | None = None
 
     async def get(self, ids: IdRange) -> int:
         if ids not in self._fds:
@@ -76,11 +79,22 @@ class UserNamespaces:
                 self._fds[ids] = fd
         return self._fds[ids]
 
-    async def ahead(self, ranges: Sequence[IdRange]) -> None:
-        """Have those ready that are likely asked for next, one after the other. What fails fails again when it is needed."""
+    def get_ahead(self, index: int) -> None:
+        """Slots are given out in order: have those ready that are likely asked for after this one."""
+        if self._making is None or self._making.done():
+            ranges = [IdRange.of(self._instance, index + step) for step in range(1, AHEAD + 1)]
+            self._making = asyncio.create_task(self._make(ranges))
+
+    async def _make(self, ranges: Sequence[IdRange]) -> None:
+        """One after the other. What fails fails again when it is needed."""
         with contextlib.suppress(EngineError):
             for ids in ranges:
                 await self.get(ids)
+
+    async def close(self) -> None:
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.gather(self._making, return_exceptions=True)
 
 
 async def _make_namespace(ids: IdRange) -> int:

@@ -23,9 +23,9 @@ CAPABILITIES = (
     "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
 )  # fmt: skip
 MASKED = (
-    "/proc/acpi", "/proc/asound", "/proc/config.gz", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
-    "/proc/kmsg", "/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats", "/proc/modules", "/proc/sched_debug",
-    "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/sysrq-trigger",
+    "/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
+    "/proc/kmsg", "/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats", "/proc/modules", "/proc/partitions",
+    "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/sysrq-trigger",
 )  # fmt: skip
 READONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys")
 # Guests see these parts of the host's /sys, read-only: enough to count processors, nothing that names the host's devices.
@@ -52,22 +52,27 @@ def config(spec: MachineSpec, root: Path, guest: Path, cgroup: str, resources: M
     }
 
 
-def say_boot_id(config: dict[str, Any], spec: MachineSpec, bundle: Path) -> None:
+def say_boot_id(config: dict[str, Any], spec: MachineSpec, directory: Path) -> None:
     """Have the guest's kernel tell the boot id we chose: a boot is ours to count, also where no kernel boots."""
     if spec.boot_id is not None:
-        file = bundle / "boot_id"
+        file = directory / "boot_id"
         file.write_text(f"{spec.boot_id}\n")
         file.chmod(0o444)
         config["mounts"].append(_bind(file, BOOT_ID))
 
 
-def harden(config: dict[str, Any], ids: IdRange, filter: Mapping[str, Any]) -> None:
-    """What a machine on the host's own kernel needs besides: its own user ids, a filter, covered paths, a small /sys."""
-    linux, mapping = config["linux"], [{"containerID": 0, "hostID": ids.first, "size": WIDTH}]
-    linux["namespaces"] += [{"type": "user"}, {"type": "cgroup"}]
+def map_ids(config: dict[str, Any], ids: IdRange) -> None:
+    """Give the machine user ids of its own: root inside, and whatever serves it, is nobody outside."""
+    mapping = [{"containerID": 0, "hostID": ids.first, "size": WIDTH}]
+    config["linux"]["namespaces"].append({"type": "user"})
+    config["linux"] |= {"uidMappings": mapping, "gidMappings": mapping}
+
+
+def harden(config: dict[str, Any], filter: Mapping[str, Any]) -> None:
+    """What a machine on the host's own kernel needs besides: a filter, covered paths, a small /sys."""
+    linux = config["linux"]
+    linux["namespaces"].append({"type": "cgroup"})
     linux |= {
-        "uidMappings": mapping,
-        "gidMappings": mapping,
         "seccomp": dict(filter),
         "maskedPaths": list(MASKED),
         "readonlyPaths": list(READONLY),

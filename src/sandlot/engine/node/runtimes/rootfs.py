@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from sandlot.engine.core.errors import MachineFailed
@@ -15,7 +16,7 @@ from sandlot.engine.node.runtimes import disks, idmap
 from sandlot.engine.node.runtimes.idmap import IdRange
 from sandlot.engine.node.runtimes.oci import BOOT_ID
 
-MS_RDONLY, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x4, 0x20, 0x1000
+MS_RDONLY, MS_NODEV = 0x1, 0x4
 
 
 def write_names(spec: MachineSpec, layer: Path) -> None:
@@ -116,17 +117,13 @@ class Stage:
                 while os.path.ismount(path):
                     processes.unmount(path)
                 with contextlib.suppress(FileNotFoundError):
-                    path.rmdir()
+                    path.rmdir() if path.is_dir() else path.unlink()
             bundle.rmdir()
 
 
 def mount_writable(bundle: Path, layers: Sequence[Path], image: Path, ids: IdRange, userns: int) -> Path:
     """Mount layers (bottom first) and a writable disk as one tree, owned by `ids`; return the tree."""
-    lowers = []
-    for number, layer in enumerate(layers):
-        lower = directory(bundle / f"l{number}")
-        idmap.show_mapped(layer, lower, userns, readonly=True)
-        lowers.append(lower)
+    lowers = _lowers(bundle, layers, userns)
     disk, root = directory(bundle / "disk"), directory(bundle / "root")
     disks.mount(image, disk)
     idmap.show_mapped(disk, disk, userns)
@@ -135,22 +132,42 @@ def mount_writable(bundle: Path, layers: Sequence[Path], image: Path, ids: IdRan
     return root
 
 
-def mount_readonly(bundle: Path, layers: Sequence[Path]) -> Path:
-    """Mount layers (bottom first) as one read-only tree; return the tree."""
-    lowers = []
-    for number, layer in enumerate(layers):  # short names: the kernel reads at most a page of mount options
-        lowers.append(show_readonly(layer, bundle / f"l{number}"))
+def mount_readonly(bundle: Path, layers: Sequence[Path], userns: int) -> Path:
+    """Mount layers (bottom first) as one read-only tree, owned as the user namespace says; return the tree."""
     root = directory(bundle / "root")
-    _overlay(root, lowers, "", MS_RDONLY)
+    _overlay(root, _lowers(bundle, layers, userns), "", MS_RDONLY)
     return root
 
 
-def show_readonly(source: Path, target: Path) -> Path:
-    """Bind a directory where nobody can change it. The runtimes' own "ro" is not enough: runsc lets a guest truncate."""
-    directory(target)
-    processes.mount(str(source), target, None, MS_BIND)
-    processes.mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | processes.MS_NOSUID | MS_NODEV)
+def _lowers(bundle: Path, layers: Sequence[Path], userns: int) -> list[Path]:
+    """Short names: the kernel reads at most a page of mount options."""
+    return [show_readonly(layer, bundle / f"l{number}", userns) for number, layer in enumerate(layers)]
+
+
+def show_readonly(source: Path, target: Path, userns: int) -> Path:
+    """Show a directory where nobody can change it. The runtimes' own "ro" is not enough: runsc lets a guest truncate."""
+    idmap.show_mapped(source, directory(target), userns, readonly=True)
     return target
+
+
+def keep_disk(image: Path, into: Path) -> None:
+    """Keep a machine's disk beyond its end, which comes next."""
+    into.mkdir(parents=True)
+    os.link(image, into / image.name)
+
+
+@contextlib.asynccontextmanager
+async def written(stage: Stage, image: Path, machine_id: str) -> AsyncIterator[Path]:
+    """What a machine that has ended had changed, as a directory to be copied from its disk."""
+    name = f"written-{secrets.token_hex(4)}"
+    bundle = stage.make(name)
+    try:
+        await disks.released(str(Path(machine_id) / "runtime" / image.name))
+        disk = directory(bundle / "disk")
+        disks.mount(image, disk)
+        yield disk / disks.UPPER
+    finally:
+        stage.clear(name)
 
 
 def directory(path: Path) -> Path:

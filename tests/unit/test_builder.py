@@ -77,7 +77,9 @@ class World:
             catalog=self.catalog,
             tools=BuildTools(templates=self.templates, **tools),
             clock=lambda: NOW,
-            settings=BuildSettings(runtime="r", step_runtime="r", node="n", envd_version="1", limits=BuildLimits(at_once=at_once)),
+            settings=BuildSettings(
+                runtime="r", step_runtime="r", node="n", envd_version="1", limits=BuildLimits(at_once=at_once)
+            ),
         )
 
     async def discard(self, name: str) -> None:

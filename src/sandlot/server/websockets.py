@@ -18,7 +18,7 @@ class WebSockets(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.scope["extensions"][TAKE_OVER] = self._take_over  # type: ignore[index]
+            self.scope["extensions"][TAKE_OVER] = self._take_over  # type: ignore[assignment]
 
     def _take_over(self) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """The connection, not being read from, and who must be told when it is lost. Only right after it was accepted."""

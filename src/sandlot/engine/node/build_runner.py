@@ -129,9 +129,7 @@ class LocalBuildRunner:
         return LayerResult(layer=name)
 
     async def run(self, machine_id: str, step: StepRun, output: Output) -> LayerResult:
-        machine = await self._start(
-            machine_id, step.runtime, _stub(machine_id, step), step.network, writes_layer=True
-        )
+        machine = await self._start(machine_id, step.runtime, _stub(machine_id, step), step.network, writes_layer=True)
         try:
             env = {**await self._trust(machine), **step.env}
             line = start_command.command(step.user, step.workdir, env, step.command)

@@ -11,14 +11,16 @@ MOST_AT_ONCE = 512
 _LENGTHS = {126: 2, 127: 8}  # in how many bytes a length is written that does not fit into the first
 
 
-class Frames:
+class FrameTracker:
     """One direction. Pongs that `is_own` knows by their content are not passed on; all else is, at once."""
 
     __slots__ = ("_held", "_is_own", "_left", "said_goodbye", "was_lost")
 
     def __init__(self, is_own: Callable[[bytes], bool] | None = None) -> None:
         self._is_own = is_own
-        self._held = bytearray()  # the head of a frame, or a whole one of those that are not data; never more than 131 bytes
+        self._held = (
+            bytearray()
+        )  # the head of a frame, or a whole one of those that are not data; never more than 131 bytes
         self._left = 0
         self.said_goodbye = False
         self.was_lost = False

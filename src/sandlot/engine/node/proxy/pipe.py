@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
-from sandlot.engine.node.proxy.frames import PING, Frames, close, control
+from sandlot.engine.node.proxy.frames import PING, FrameTracker, close, control
 
 READ_MOST, READ_LEAST = 64 << 10, 4 << 10
 UNSENT = 1 << 10  # more than this that one end does not take, and the other is not read from
@@ -25,7 +25,7 @@ def share(budget: int, open_count: int) -> int:
 class _End(asyncio.BufferedProtocol):
     """One of the two connections. `owner` is whoever had it before, and wants to know when it is lost."""
 
-    def __init__(self, transport: asyncio.Transport, owner: asyncio.BaseProtocol, frames: Frames) -> None:
+    def __init__(self, transport: asyncio.Transport, owner: asyncio.BaseProtocol, frames: FrameTracker) -> None:
         self.transport, self.owner, self.frames = transport, owner, frames
         self.is_full = False  # it does not take what it is sent
         self.is_lost = False
@@ -102,8 +102,8 @@ class Pipe:
         early: bytes,
     ) -> None:
         """`early`: what the service has said already."""
-        self._client = _End(*client, Frames(is_own=lambda content: content == self._mark))
-        self._service = _End(*service, Frames())
+        self._client = _End(*client, FrameTracker(is_own=lambda content: content == self._mark))
+        self._service = _End(*service, FrameTracker())
         self._client.begin(self)
         self._service.begin(self)
         self.pass_on(self._service, early)

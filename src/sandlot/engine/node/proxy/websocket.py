@@ -11,7 +11,7 @@ from collections.abc import Callable
 import aiohttp
 from yarl import URL
 
-from sandlot.engine.core.errors import BadUpstream, ForwardFailed, SandboxLeft, UpstreamRefused
+from sandlot.engine.core.errors import BadUpstream, SandboxLeft, UpstreamRefused
 from sandlot.engine.core.http_headers import RawHeaders
 from sandlot.engine.node.proxy.forwarding import Forwarding, stop
 from sandlot.engine.node.proxy.headers import to_client

@@ -62,7 +62,9 @@ class GVisor(OciDriver):
             raise Unavailable("runtime 'gvisor' needs the loop module in the host's kernel: modprobe loop")
         with tempfile.TemporaryDirectory(prefix="sandlot-check-") as scratch:
             flags = ("--root", scratch, PLATFORM, "--network=none", "--ignore-cgroups")
-            tried = await processes.run(self._runsc, *flags, "do", "/bin/true", check=False, timeout_s=30, env=ENVIRONMENT)
+            tried = await processes.run(
+                self._runsc, *flags, "do", "/bin/true", check=False, timeout_s=30, env=ENVIRONMENT
+            )
         if tried.status != 0:
             said = (tried.stderr or tried.stdout).decode(errors="replace").strip()[-300:]
             raise Unavailable(f"runtime 'gvisor' does not work on this host: {self._runsc} says: {said}")

@@ -52,6 +52,9 @@ class FakeNetwork:
         self.policies[machine_id] = policy
         return slot
 
+    def authorities(self, policy: NetworkPolicy) -> str | None:
+        return "an authority" if policy.rules else None
+
     async def adopt(self, machine_id: str, policy: NetworkPolicy) -> Slot:
         if machine_id not in self.host.claims:
             raise NotFound(f"sandbox {machine_id} has no network slot")

@@ -170,7 +170,7 @@ async def open_doors(
     await database.migrate()
     ports: dict[int, int] = {}
     node, telemetry = ServingNode(ports, most), Telemetry()
-    sandboxes, templates = SqlSandboxes(database), SqlTemplates(database)
+    sandboxes, templates, vault = SqlSandboxes(database), SqlTemplates(database), Secrets(SqlSecrets(database), now)
     await templates.put(_base_template())
     control = ControlPlane.build(
         sandboxes=sandboxes,
@@ -178,7 +178,9 @@ async def open_doors(
         nodes=[node],
         clock=now,
         options=CreateOptions(default_runtime="fake", limits=SandboxLimits(max_sandboxes=max_sandboxes)),
+        secrets=vault.values,
     )
+    vault.on_change(control.changes.secret_changed)
     await control.open()
 
     async def metrics() -> bytes:
@@ -186,7 +188,7 @@ async def open_doors(
         open_now = NodeCounters(open_connections=node.real_proxy.open_count())
         return telemetry.render(states, {"local": open_now})
 
-    access, vault = Access(store=SqlAccess(database), clock=now), Secrets(SqlSecrets(database), now)
+    access = Access(store=SqlAccess(database), clock=now)
     team = await access.ensure_first_team()
     _, secret = await access.create_key(team.id, "tests")
     history = UsageHistory(control.nodes, control.lookup, SqlHistories(database))

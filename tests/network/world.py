@@ -24,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -50,6 +50,7 @@ ZONE = {
     "loop.example.com": ["127.0.0.1"],
     "elsewhere.test": [OTHER],
 }
+CERTIFIED = ("www.example.com", "example.com", "api.example.com")  # what the world's certificate is good for
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -72,8 +73,16 @@ def inside(namespace: Path | str, act: Callable[[], T]) -> Future[T]:
 
 class Web(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    seen: ClassVar[list[tuple[str, dict[str, str]]]] = []  # what was asked for below /quiet, and with which headers
 
     def do_GET(self) -> None:
+        if self.path.startswith("/quiet"):
+            self.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+            return
         if self.path == "/echo" and self.headers["Upgrade"] == "websocket":
             self.send_response(101)
             self.end_headers()
@@ -88,6 +97,7 @@ class Web(BaseHTTPRequestHandler):
                 "host": self.headers["Host"],
                 "path": self.path,
                 "tls": sni,
+                "headers": dict(self.headers),
             }
         ).encode()
         self.send_response(200)
@@ -134,6 +144,7 @@ class World:
         self._servers: list[Server] = []
         self._sockets: list[socket.socket] = []
         self._certificate = make_certificate(directory)
+        self.authority = self._certificate.read_text().partition("-----END PRIVATE KEY-----\n")[2]
 
     def build(self) -> None:
         self.remove()
@@ -334,6 +345,7 @@ def make_certificate(directory: Path) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in CERTIFIED]), critical=False)
         .sign(key, hashes.SHA256())
     )
     path = directory / "world.pem"

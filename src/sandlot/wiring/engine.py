@@ -66,7 +66,7 @@ async def open_engine(
         progress(f"runtime: {built.default_runtime}")
         await built_in_templates(settings, SqlTemplates(database), progress)
         stock = StockTemplates(connection=own.connection, notes=StockNotes(settings.data_dir))
-        control = await stack.enter_async_context(_open_control(settings, database, built, stock))
+        control = await stack.enter_async_context(_open_control(settings, database, built, stock, vault))
         builds = await stack.enter_async_context(open_builds(settings, database, built, control, stock))
         stack.push_async_callback(stock.close)
         history = UsageHistory(control.nodes, control.lookup, SqlHistories(database))
@@ -126,7 +126,7 @@ async def open_engine(
 
 @contextlib.asynccontextmanager
 async def _open_control(
-    settings: Settings, database: Database, built: BuiltNode, stock: StockTemplates
+    settings: Settings, database: Database, built: BuiltNode, stock: StockTemplates, vault: Secrets
 ) -> AsyncIterator[ControlPlane]:
     limits = SandboxLimits(max_sandboxes=settings.max_sandboxes, max_timeout_s=settings.max_timeout_hours * 3600)
     control = ControlPlane.build(
@@ -135,7 +135,9 @@ async def _open_control(
         nodes=[built.node],
         clock=now,
         options=CreateOptions(default_runtime=built.default_runtime, limits=limits, missing=StockMaker(stock)),
+        secrets=vault.values,
     )
+    vault.on_change(control.changes.secret_changed)
     await control.open()
     try:
         yield control

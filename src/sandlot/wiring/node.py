@@ -71,10 +71,11 @@ async def open_node(settings: Settings) -> AsyncIterator[BuiltNode]:
             settings.network_allow_private,
             settings.dns_servers,
             settings.warm_slots,
+            trusted := _guest_authorities(settings.guest_ca_file),
         )
         await network.open()
         stack.push_async_callback(network.close)
-        envd, commands = EnvdClient(_guest_authorities(settings.guest_ca_file)), CommandClient()
+        envd, commands = EnvdClient(trusted), CommandClient()
         for client in (envd, commands):
             await client.open()
             stack.push_async_callback(client.close)

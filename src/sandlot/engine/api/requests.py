@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sandlot.engine.control.sandbox_request import NewSandbox
-from sandlot.engine.core.errors import Forbidden, InvalidRequest
-from sandlot.engine.core.model import NetworkPolicy, OnTimeout
+from sandlot.engine.core.errors import InvalidRequest
+from sandlot.engine.core.header_rules import checked_proxy
+from sandlot.engine.core.model import EgressProxy, NetworkPolicy, OnTimeout
 from sandlot.engine.core.network_policy import validate
 
 METADATA_LIMIT = 64 * 1024
@@ -60,8 +61,38 @@ class AutoResume(Body):
     enabled: bool = False
 
 
+class ProxyTls(Body):
+    enabled: bool = True
+    serverName: Annotated[str, Field(min_length=1, max_length=253), AfterValidator(_plain)] | None = None
+    caCert: Annotated[str, Field(min_length=1, max_length=8192), AfterValidator(_plain)] | None = None
+
+
 class ProxyRequest(Body):
-    address: str
+    address: Host = Field(description="`host:port` of a SOCKS5 proxy.")
+    username: Text | None = None
+    password: Text | None = None
+    tls: ProxyTls | None = None
+
+    def proxy(self) -> EgressProxy:
+        tls = self.tls if self.tls is not None and self.tls.enabled else None
+        return checked_proxy(
+            self.address,
+            username=self.username,
+            password=self.password,
+            use_tls=tls is not None,
+            server_name=tls.serverName if tls else None,
+            ca_cert=tls.caCert if tls else None,
+        )
+
+
+class Transform(Body):
+    headers: dict[Text, Text] | None = Field(
+        None, description="Set in every request, in place of what was said; a value may have `${e2b.secrets.NAME}`."
+    )
+
+
+class Rule(Body):
+    transform: Transform | None = None
 
 
 class Egress(Body):
@@ -72,14 +103,24 @@ class Egress(Body):
     )
     denyOut: Hosts | None = Field(None, description="Addresses and CIDRs.")
     dnsServers: Annotated[list[Host], Field(max_length=100)] | None = None
-    egressProxy: ProxyRequest | None = Field(None, description="Not available yet.")
-    rules: dict[Text, Any] | None = Field(None, description="Not available yet.")
+    egressProxy: ProxyRequest | None = Field(None, description="What is sent by TCP leaves through it.")
+    rules: Annotated[dict[Host, Annotated[list[Rule], Field(max_length=100)]], Field(max_length=1000)] | None = Field(
+        None, description="Headers for requests to a domain or *.domain. They allow nothing by themselves."
+    )
 
-    def check_available(self) -> None:
-        if self.egressProxy is not None:
-            raise Forbidden("network.egressProxy is not available on this server yet; leave it out")
-        if self.rules:
-            raise InvalidRequest("network.rules are not available on this server yet; leave them out")
+    def egress(self) -> dict[str, Any]:
+        """The part of a policy that creating and changing share."""
+        rules = {
+            domain: [each.transform.headers or {} if each.transform else {} for each in entries]
+            for domain, entries in (self.rules or {}).items()
+        }
+        return {
+            "allow_out": self.allowOut or (),
+            "deny_out": self.denyOut or (),
+            "dns_servers": self.dnsServers,
+            "rules": rules,
+            "egress_proxy": self.egressProxy.proxy() if self.egressProxy else None,
+        }
 
 
 class NetworkUpdate(Egress):
@@ -88,13 +129,7 @@ class NetworkUpdate(Egress):
     allow_internet_access: bool | None = None
 
     def policy(self) -> NetworkPolicy:
-        self.check_available()
-        return validate(
-            allow_out=self.allowOut or (),
-            deny_out=self.denyOut or (),
-            allow_internet=self.allow_internet_access,
-            dns_servers=self.dnsServers,
-        )
+        return validate(allow_internet=self.allow_internet_access, **self.egress())
 
 
 class NetworkRequest(Egress):
@@ -107,15 +142,12 @@ class NetworkRequest(Egress):
     )
 
     def policy(self, allow_internet: bool | None) -> NetworkPolicy:
-        self.check_available()
         return validate(
-            allow_out=self.allowOut or (),
-            deny_out=self.denyOut or (),
             allow_internet=allow_internet,
             allow_public_traffic=self.allowPublicTraffic is not False,
             mask_request_host=self.maskRequestHost,
             https_ports=self.httpsPorts or (),
-            dns_servers=self.dnsServers,
+            **self.egress(),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from sandlot.engine.core.model import Build, LogEntry, Sandbox, State, Team, Template, Usage
+from sandlot.engine.core.model import Build, EgressProxy, HeaderRule, LogEntry, Sandbox, State, Team, Template, Usage
 
 CLIENT_ID = "sandlot"  # older clients read it and append it to the sandbox's id; it means nothing
 Level = Literal["debug", "info", "warn", "error"]
@@ -102,6 +102,36 @@ class PortGrantOut(BaseModel):
     needed: bool = Field(description="False: the port is open to everybody, with and without a grant.")
 
 
+class TransformOut(BaseModel):
+    headers: dict[str, str]
+
+
+class RuleOut(BaseModel):
+    transform: TransformOut
+
+    @classmethod
+    def of(cls, rule: HeaderRule) -> Self:
+        return cls(transform=TransformOut(headers=dict(rule.headers)))
+
+
+class ProxyTlsOut(BaseModel):
+    enabled: bool = True
+    serverName: str | None = None
+
+
+class ProxyOut(BaseModel):
+    """Without its password and certificates."""
+
+    address: str
+    username: str | None = None
+    tls: ProxyTlsOut | None = None
+
+    @classmethod
+    def of(cls, proxy: EgressProxy) -> Self:
+        tls = ProxyTlsOut(serverName=proxy.server_name) if proxy.use_tls else None
+        return cls(address=f"{proxy.host}:{proxy.port}", username=proxy.username, tls=tls)
+
+
 class NetworkOut(BaseModel):
     allowPublicTraffic: bool
     allowOut: list[str] | None = None
@@ -109,6 +139,8 @@ class NetworkOut(BaseModel):
     maskRequestHost: str | None = None
     httpsPorts: list[int] | None = None
     dnsServers: list[str] | None = None
+    rules: dict[str, list[RuleOut]] | None = None
+    egressProxy: ProxyOut | None = None
 
     @classmethod
     def of(cls, sandbox: Sandbox) -> Self:
@@ -120,6 +152,8 @@ class NetworkOut(BaseModel):
             maskRequestHost=policy.mask_request_host,
             httpsPorts=list(policy.https_ports) or None,
             dnsServers=None if policy.dns_servers is None else list(policy.dns_servers),
+            rules={rule.domain: [RuleOut.of(rule)] for rule in policy.rules} or None,
+            egressProxy=ProxyOut.of(policy.egress_proxy) if policy.egress_proxy else None,
         )
 
 

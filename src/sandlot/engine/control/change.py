@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -13,9 +14,12 @@ from sandlot.engine.control.lookup import SandboxLookup
 from sandlot.engine.control.nodes import Nodes
 from sandlot.engine.control.sandbox_request import SandboxLimits, check_timeout
 from sandlot.engine.control.sandbox_states import SandboxStates, require_running
-from sandlot.engine.core.errors import InvalidRequest
-from sandlot.engine.core.model import NetworkPolicy, Sandbox
+from sandlot.engine.core.errors import EngineError, InvalidRequest
+from sandlot.engine.core.header_rules import secret_names
+from sandlot.engine.core.model import NetworkPolicy, Sandbox, State
 from sandlot.engine.core.ports import Clock
+
+log = logging.getLogger(__name__)
 
 
 class Changes:
@@ -71,8 +75,26 @@ class Changes:
                 mask_request_host=sandbox.network.mask_request_host,
                 https_ports=sandbox.network.https_ports,
             )
-            await self._nodes.of(sandbox).machines.set_network(sandbox.id, wanted)
+            told = await self._nodes.told(replace(sandbox, network=wanted))
+            await self._nodes.of(sandbox).machines.set_network(sandbox.id, told.network)
             return await self._update(team_id, sandbox_id, lambda old: replace(old, network=wanted))
+
+    async def secret_changed(self, team_id: str, name: str) -> None:
+        """Have sandboxes that run use the new value of a secret, or none if it is gone."""
+        for sandbox in await self._lookup.live_of(team_id):
+            if name in secret_names(sandbox.network.rules):
+                try:
+                    await self._tell_again(sandbox.id)
+                except EngineError as error:  # it ended, or is being paused: it is told when it is resumed
+                    log.warning("sandbox %s was not told of a secret's new value: %s", sandbox.id, error)
+
+    async def _tell_again(self, sandbox_id: str) -> None:
+        lock = self._policy_locks.setdefault(sandbox_id, asyncio.Lock())
+        async with lock:
+            sandbox = await self._lookup.settled(None, sandbox_id)
+            if sandbox.state is State.RUNNING:
+                told = await self._nodes.told(sandbox)
+                await self._nodes.of(told).machines.set_network(told.id, told.network)
 
     async def _update(self, team_id: str | None, sandbox_id: str, change: Callable[[Sandbox], Sandbox]) -> Sandbox:
         sandbox = await self._lookup.settled(team_id, sandbox_id)

@@ -87,7 +87,8 @@ class Creation:
             await self._admission.admit(row)
         try:
             with span("node"):
-                start = self._nodes.of(row).machines.start(new_machine(row, template))
+                told = await self._nodes.told(row)
+                start = self._nodes.of(row).machines.start(new_machine(told, template))
                 machine = await asyncio.wait_for(start, START_LIMIT_S)
             with span("row"):
                 running = await self._states.swap(row, running_row(row, machine, self._clock()))

@@ -51,6 +51,11 @@ class SandboxLookup:
     async def running(self) -> Sequence[Sandbox]:
         return await self._sandboxes.query(states=[State.RUNNING])
 
+    async def live_of(self, team_id: str) -> Sequence[Sandbox]:
+        """Those that have a machine, or are about to."""
+        states = [State.CREATING, State.RUNNING, State.CAPTURING, State.RESUMING]
+        return await self._sandboxes.query(team_id=team_id, states=states)
+
     async def list(
         self,
         team_id: str | None,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from sandlot.engine.core.errors import EngineError, Unavailable
+from sandlot.engine.core.header_rules import secret_names
 from sandlot.engine.core.model import MachineExited, NodeStatus, Sandbox
 from sandlot.engine.core.ports import Node
 
@@ -18,11 +20,19 @@ WAIT_S = 20.0  # how long a node may hold the question for news
 RETRY_S = 1.0
 
 
+SecretValues = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]  # of a team's secrets, by name
+
+
+async def no_secrets(team_id: str, names: Collection[str]) -> Mapping[str, str]:
+    return {}
+
+
 class Nodes:
     """Nodes by name. `statuses` are as of the last look."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[Node], secrets: SecretValues = no_secrets) -> None:
         self._nodes: Mapping[str, Node] = {node.name: node for node in nodes}
+        self._secrets = secrets
         self._statuses: dict[str, NodeStatus] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -37,6 +47,14 @@ class Nodes:
 
     def of(self, sandbox: Sandbox) -> Node:
         return self.get(sandbox.node)
+
+    async def told(self, sandbox: Sandbox) -> Sandbox:
+        """The row as a node is told it: with the values of the secrets that its network rules name. It is written nowhere."""
+        names = secret_names(sandbox.network.rules)
+        if not names:
+            return sandbox
+        values = await self._secrets(sandbox.team_id, names)
+        return replace(sandbox, network=replace(sandbox.network, secrets=values))
 
     def statuses(self) -> tuple[NodeStatus, ...]:
         return tuple(self._statuses.values())

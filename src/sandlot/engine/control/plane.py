@@ -12,7 +12,7 @@ from sandlot.engine.control.deadlines import Deadlines
 from sandlot.engine.control.end import Ending
 from sandlot.engine.control.inflight import InFlight
 from sandlot.engine.control.lookup import SandboxLookup
-from sandlot.engine.control.nodes import Nodes
+from sandlot.engine.control.nodes import Nodes, SecretValues, no_secrets
 from sandlot.engine.control.parts import ControlParts
 from sandlot.engine.control.reconcile import KeptCheckpoints, Reconciler
 from sandlot.engine.control.sandbox_states import SandboxStates
@@ -43,8 +43,9 @@ class ControlPlane:
         nodes: Iterable[Node],
         clock: Clock,
         options: CreateOptions,
+        secrets: SecretValues = no_secrets,
     ) -> ControlPlane:
-        states, inflight, known = SandboxStates(sandboxes), InFlight(), Nodes(nodes)
+        states, inflight, known = SandboxStates(sandboxes), InFlight(), Nodes(nodes, secrets)
         lookup, limits = SandboxLookup(sandboxes=sandboxes, inflight=inflight), options.limits
         ending = Ending(states=states, lookup=lookup, inflight=inflight, nodes=known, clock=clock)
         parts = ControlParts(

@@ -184,7 +184,7 @@ class Reconciler:
 
     async def _adopted(self, row: Sandbox) -> bool:
         try:
-            await self._nodes.of(row).machines.adopt(running_machine(row))
+            await self._nodes.of(row).machines.adopt(running_machine(await self._nodes.told(row)))
             self._states.announce(row)
         except EngineError as error:
             log.error("could not adopt sandbox %s: %s", row.id, error)

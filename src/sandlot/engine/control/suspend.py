@@ -140,7 +140,7 @@ class Suspension:
         return running
 
     async def _new_machine(self, sandbox: Sandbox) -> NewMachine:
-        return new_machine(sandbox, await self.template_of(sandbox))
+        return new_machine(await self._nodes.told(sandbox), await self.template_of(sandbox))
 
     async def template_of(self, sandbox: Sandbox) -> Template:
         return await self._templates.of(sandbox) or missing_template(sandbox)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, collapse_addresses, ip_network
 
 from sandlot.engine.core.errors import InvalidRequest
-from sandlot.engine.core.model import NetworkPolicy
+from sandlot.engine.core.header_rules import checked, rule_for
+from sandlot.engine.core.model import EgressProxy, HeaderRule, NetworkPolicy
 
 ALL_TRAFFIC = "0.0.0.0/0"
 MAX_ENTRIES = 1000
@@ -26,6 +27,9 @@ class Rules:
     deny: tuple[IPv4Network, ...] = ()
     domains: tuple[str, ...] = ()  # lower case; "*" and "*.example.com" are patterns
     dns_servers: tuple[IPv4Address, ...] | None = None  # None: the server's own resolvers
+    headers: tuple[HeaderRule, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # values of those that `headers` name
+    proxy: EgressProxy | None = None
 
     @property
     def denies_all(self) -> bool:
@@ -39,6 +43,9 @@ class Rules:
     def permits_name(self, name: str) -> bool:
         """Whether a connection by this name is let through; only a policy that denies all is decided by name."""
         return not self.denies_all or any(matches(name, pattern) for pattern in self.domains)
+
+    def header_rule(self, name: str) -> HeaderRule | None:
+        return rule_for(name, self.headers)
 
     def resolves(self, name: str) -> bool:
         """Whether the sandbox may look this name up. A name that cannot be reached is not looked up: names carry data out."""
@@ -64,6 +71,9 @@ def compile_rules(policy: NetworkPolicy) -> Rules:
         deny=_merged(_network(entry) for entry in deny),
         domains=tuple(dict.fromkeys(entry.lower().removesuffix(".") for network, entry in allowed if network is None)),
         dns_servers=None if policy.dns_servers is None else tuple(IPv4Address(text) for text in policy.dns_servers),
+        headers=policy.rules,
+        secrets=policy.secrets,
+        proxy=policy.egress_proxy,
     )
 
 
@@ -76,6 +86,8 @@ def validate(
     mask_request_host: str | None = None,
     https_ports: Sequence[int] = (),
     dns_servers: Sequence[str] | None = None,
+    rules: Mapping[str, Sequence[Mapping[str, str]]] | None = None,
+    egress_proxy: EgressProxy | None = None,
 ) -> NetworkPolicy:
     """A policy from what a caller asks for. Raises `InvalidRequest`, naming the entry that is wrong and what would be right."""
     _check_egress(allow_out, deny_out, allow_internet)
@@ -94,13 +106,15 @@ def validate(
         mask_request_host=mask_request_host,
         https_ports=tuple(https_ports),
         dns_servers=None if dns_servers is None else tuple(dns_servers),
+        rules=checked(rules or {}),
+        egress_proxy=egress_proxy,
     )
 
 
 def _check_egress(allow_out: Sequence[str], deny_out: Sequence[str], allow_internet: bool | None) -> None:
-    for field, entries in (("allowOut", allow_out), ("denyOut", deny_out)):
+    for name, entries in (("allowOut", allow_out), ("denyOut", deny_out)):
         if len(entries) > MAX_ENTRIES:
-            raise InvalidRequest(f"{field} has {len(entries)} entries; at most {MAX_ENTRIES} are allowed")
+            raise InvalidRequest(f"{name} has {len(entries)} entries; at most {MAX_ENTRIES} are allowed")
     for entry in deny_out:
         if not _is_address(entry):
             raise InvalidRequest(f"denyOut: {_shown(entry)} is not an IP address or CIDR; domains can only be allowed")

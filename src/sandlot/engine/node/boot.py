@@ -161,6 +161,7 @@ class MachineBoot:
             default_user=template.default_user,
             default_workdir=template.default_workdir,
             env_vars=new.env_vars,
+            authorities=self._network.authorities(new.network),
         )
         init = asyncio.ensure_future(self._envd.init(address, identity, held_token=held_token))
         death = asyncio.ensure_future(runtime.wait(instance))

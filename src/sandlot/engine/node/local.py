@@ -82,7 +82,11 @@ class LocalMachines:
         return await self._inventory.alive()
 
     async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None:
-        await self._factory.set_network(sandbox_id, policy)
+        if policy.rules:  # its daemon is told whom to trust
+            async with self._freezer.thawed(sandbox_id):
+                await self._factory.set_network(sandbox_id, policy)
+        else:
+            await self._factory.set_network(sandbox_id, policy)
 
     async def usage(self, sandbox_id: str) -> Usage:
         """What the machine uses now. One that is frozen is looked at less often."""

@@ -227,7 +227,10 @@ class MachineFactory:
     # -- a running machine -----------------------------------------------------------------------------------------
 
     async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None:
-        await self._network.apply(self.table.known(sandbox_id).instance.machine_id, policy)
+        live = self.table.known(sandbox_id)
+        if (authorities := self._network.authorities(policy)) is not None:
+            await self._envd.trust(live.machine.address, live.token, authorities)
+        await self._network.apply(live.instance.machine_id, policy)
 
     async def is_idle(self, sandbox_id: str) -> bool:
         """Whether nothing but envd runs in it, and it can be frozen. A daemon that does not say so is taken to be busy."""

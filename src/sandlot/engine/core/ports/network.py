@@ -29,5 +29,8 @@ class Network(Protocol):
     async def release(self, machine_id: str) -> None:
         """Give the slot back, clean. Idempotent."""
 
+    def authorities(self, policy: NetworkPolicy) -> str | None:
+        """Certificates (PEM) that a guest with this policy has to trust, because some of its connections are opened."""
+
     async def claims(self) -> Mapping[str, Slot]:
         """Slots that are claimed, by sandbox id, found by looking at the host."""

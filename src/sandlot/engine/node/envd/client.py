@@ -33,6 +33,7 @@ class Identity:
     default_user: str
     default_workdir: str
     env_vars: Mapping[str, str] = field(default_factory=dict)
+    authorities: str | None = None  # certificates (PEM) that it trusts besides those of every sandbox
 
 
 class EnvdClient:
@@ -67,7 +68,7 @@ class EnvdClient:
             "defaultUser": identity.default_user,
             "defaultWorkdir": identity.default_workdir,
             "timestamp": datetime.now(UTC).isoformat(),
-            **({"caBundle": self._ca_bundle} if self._ca_bundle else {}),
+            **self._trusting(identity.authorities),
         }
         deadline = asyncio.get_running_loop().time() + within_s
         pause_s = 0.004
@@ -86,15 +87,26 @@ class EnvdClient:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.3, 0.012)
 
+    async def trust(self, address: str, token: str | None, authorities: str) -> None:
+        """Have a running guest trust these certificates, too. Raises `GuestUnresponsive`."""
+        await self._post("/init", address, token, "did not take certificates", json=self._trusting(authorities))
+
+    def _trusting(self, authorities: str | None) -> dict[str, str]:
+        bundle = "".join(part for part in (self._ca_bundle, authorities) if part)
+        return {"caBundle": bundle} if bundle else {}
+
     async def halt(self, address: str, token: str | None) -> None:
         """End every process of the guest but the daemon. Raises `GuestUnresponsive`."""
+        await self._post("/halt", address, token, "did not end the guest's processes")
+
+    async def _post(self, path: str, address: str, token: str | None, failed: str, **options: Any) -> None:
         try:
-            async with self._request("POST", address, "/halt", token) as reply:
+            async with self._request("POST", address, path, token, **options) as reply:
                 problem = "" if reply.status == 204 else f"it answered {reply.status}"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
         if problem:
-            raise GuestUnresponsive(f"the daemon at {address} did not end the guest's processes: {problem[:200]}")
+            raise GuestUnresponsive(f"the daemon at {address} {failed}: {problem[:200]}")
 
     async def is_idle(self, address: str, token: str | None) -> bool:
         """Whether nothing but the daemon runs in the guest. A daemon that does not say so is taken to be busy."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network import dnswire
@@ -20,6 +21,7 @@ _IDLE_S = 10
 class NameRelay:
     def __init__(self, udp: socket.socket, tcp: socket.socket, resolver: Resolver, budget: Budget) -> None:
         self.rules = Rules()
+        self.refused: Callable[[str], None] = lambda _: None
         self._udp, self._resolver, self._share = udp, resolver, budget.share(MAX_AT_ONCE)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(udp, self._read)
@@ -66,6 +68,7 @@ class NameRelay:
         except Malformed:
             return None
         if not self.rules.resolves(question.name):
+            self.refused(question.name)
             return dnswire.refusal(question, dnswire.REFUSED)
         answer = await self._resolver.ask(message, question, self.rules, tcp=tcp)
         return answer if answer is not None else dnswire.refusal(question, dnswire.SERVFAIL)

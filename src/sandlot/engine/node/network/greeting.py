@@ -5,25 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from sandlot.engine.node.network.request_heads import END, RequestHead, host_name, parse_head
+from sandlot.engine.node.network.request_heads import Unreadable as Unreadable
+
 MAX_BYTES = 32768
 MAX_RECORDS = 64  # of TLS, that a hello may be spread over; clients use one or two
-_END = b"\r\n\r\n"
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
-_BODY = frozenset({b"content-length", b"transfer-encoding"})
-_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
 _CONNECTION = re.compile(rb"(?im)^(?:proxy-)?connection[ \t]*:[^\r\n]*\r?\n")
-
-
-class Unreadable(ValueError):
-    """The bytes are neither TLS nor HTTP, or name nobody."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
     name: str
     forward: bytes  # what the other side gets in place of the bytes read so far
+    request: RequestHead | None = None  # None: it is TLS
     switches: bool = False  # it asks for a WebSocket: nothing more goes there before the other side agrees
-    held: bytes = b""  # what came behind such a request
+    held: bytes = b""  # what came behind the head of a request
 
 
 class GreetingReader:
@@ -34,6 +31,11 @@ class GreetingReader:
         self._hello = bytearray()  # what the records of a TLS handshake carry
         self._position = 0  # up to here the bytes are done with
         self._records = 0
+
+    @property
+    def seen(self) -> bytes:
+        """All that came so far, as it came."""
+        return bytes(self._data)
 
     @property
     def room(self) -> int:
@@ -71,7 +73,7 @@ class GreetingReader:
 
     def _read_http(self) -> Greeting | None:
         data = self._data
-        end = data.find(_END, max(self._position - 3, 0))
+        end = data.find(END, max(self._position - 3, 0))
         self._position = len(data)
         if end < 0:
             if len(data) > 8 and b" " not in data[:32]:
@@ -92,29 +94,15 @@ def _server_name(hello: bytes) -> str:
         if kind == _SERVER_NAME:
             names = _Cursor(_Cursor(body).vector(2))
             if names.number(1) == 0:
-                return _host_name(names.vector(2))
+                return host_name(names.vector(2))
     raise Unreadable("a ClientHello without a server name")
 
 
 def _read_request(head: bytes, rest: bytes) -> Greeting:
-    request, *headers = head.split(b"\r\n")
-    asked = re.fullmatch(rb"([A-Z]{1,32}) (\S+) HTTP/1\.[01]", request)
-    if not asked or asked[1] == b"CONNECT":
-        raise Unreadable("not an HTTP/1 request")
-    # What a lenient server could read as another header than we do (folds, bare newlines, `Host :`) is refused.
-    if not all(map(_HEADER.fullmatch, headers)):
-        raise Unreadable("a malformed header")
-    hosts = [value for key, _, value in (line.partition(b":") for line in headers) if key.lower() == b"host"]
-    if len(hosts) != 1:
-        raise Unreadable("not exactly one Host")
-    name = _host_name(hosts[0].strip().rsplit(b":", 1)[0])
-    target = re.match(rb"(?i)[a-z][a-z0-9+.-]*://([^/?#]*)", asked[2])
-    if target and _host_name(re.sub(rb":\d*$", b"", target[1])) != name:
-        raise Unreadable("a request target that is not its Host")
-    said = {key.lower(): value.strip() for key, _, value in (line.partition(b":") for line in headers)}
-    if asked[1] == b"GET" and said.get(b"upgrade", b"").lower() == b"websocket" and not _BODY & said.keys():
-        return Greeting(name, head + _END, switches=True, held=rest)
-    return Greeting(name, _once(head) + _END + rest)
+    asked = parse_head(head)
+    if asked.switches:
+        return Greeting(asked.name, head + END, request=asked, switches=True, held=rest)
+    return Greeting(asked.name, _once(head) + END + rest, request=asked, held=rest)
 
 
 def has_switched(head: bytes) -> bool:
@@ -125,13 +113,6 @@ def has_switched(head: bytes) -> bool:
 def _once(head: bytes) -> bytes:
     """The same request, to be the only one on its connection: a later one could name somebody else at the same address."""
     return _CONNECTION.sub(b"", head + b"\r\n").removesuffix(b"\r\n") + b"\r\nConnection: close"
-
-
-def _host_name(raw: bytes) -> str:
-    name = raw.decode("latin-1").lower().removesuffix(".")
-    if not re.fullmatch(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", name) or len(name) > 253:
-        raise Unreadable("not a host name")
-    return name
 
 
 class _Cursor:

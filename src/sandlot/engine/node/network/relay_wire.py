@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
+from sandlot.engine.core.codec import decode, encode
+from sandlot.engine.core.model import EgressProxy, HeaderRule
 from sandlot.engine.core.network_policy import Rules
 
 MAX_FDS = 64  # in one message of the kernel
@@ -41,6 +43,9 @@ def rules_out(rules: Rules) -> dict[str, Any]:
         "deny": [str(network) for network in rules.deny],
         "domains": list(rules.domains),
         "dns_servers": None if rules.dns_servers is None else [str(server) for server in rules.dns_servers],
+        "headers": encode(rules.headers),
+        "secrets": dict(rules.secrets),
+        "proxy": encode(rules.proxy),
     }
 
 
@@ -51,4 +56,7 @@ def rules_in(data: Mapping[str, Any]) -> Rules:
         deny=tuple(map(IPv4Network, data["deny"])),
         domains=tuple(data["domains"]),
         dns_servers=None if servers is None else tuple(map(IPv4Address, servers)),
+        headers=decode(tuple[HeaderRule, ...], data["headers"]),
+        secrets=data["secrets"],
+        proxy=decode(EgressProxy | None, data["proxy"]),
     )

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
@@ -43,7 +43,18 @@ class Relays:
     A process that is gone passes nothing on, so all that was asked of it holds: nobody waits for its successor.
     """
 
-    def __init__(self, dns_servers: Sequence[str], opened: Sequence[IPv4Network], pool: IPv4Network) -> None:
+    def __init__(
+        self,
+        dns_servers: Sequence[str],
+        opened: Sequence[IPv4Network],
+        pool: IPv4Network,
+        certify: Callable[[str], str],
+        trusted: str | None = None,
+    ) -> None:
+        """`certify` makes a key and a certificate for a name that a rule has opened."""
+        self.on_flows: Callable[[int, Mapping[str, Any]], None] = lambda *_: None
+        self._certify, self._trusted = certify, trusted
+        self._certifying: set[asyncio.Task[None]] = set()
         self._arguments = (",".join(dns_servers), ",".join(map(str, opened)), str(pool))
         self._served: dict[int, _Served] = {}
         self._process: _Process | None = None
@@ -54,7 +65,7 @@ class Relays:
         return self._process.pid if self._process else None
 
     def open(self) -> None:
-        self._process = _Process(self._arguments)
+        self._process = self._new_process()
         self._keeping = asyncio.create_task(self._keep(), name="relays")
 
     async def close(self) -> None:
@@ -103,9 +114,31 @@ class Relays:
             self._process = None
             pause_s = _FIRST_PAUSE_S if time.monotonic() - began > _STEADY_S else min(2 * pause_s, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
-            self._process = _Process(self._arguments)
+            self._process = self._new_process()
             for index, served in self._served.items():  # nothing is awaited: what is asked next comes behind
                 self._process.post(*_serving(index, served))
+
+    def _new_process(self) -> _Process:
+        made = _Process(self._arguments, self._told)
+        if self._trusted:
+            made.post({"do": "trust", "authorities": self._trusted})
+        return made
+
+    def _told(self, message: Mapping[str, Any]) -> None:
+        if "flows" in message:
+            self.on_flows(message["slot"], message["flows"])
+        elif "certify" in message:
+            task = asyncio.create_task(self._certified(message["slot"], message["certify"]))
+            self._certifying.add(task)
+            task.add_done_callback(self._certifying.discard)
+
+    async def _certified(self, slot: int, name: str) -> None:
+        """The process serves guests: it gets certificates for names that a rule of the slot opens, and for no others."""
+        served, made = self._served.get(slot), None
+        if served is not None and served.rules.header_rule(name) is not None:
+            made = await asyncio.to_thread(self._certify, name)
+        if self._process:
+            self._process.post({"do": "certified", "name": name, "certified": made})
 
 
 def _serving(index: int, served: _Served) -> tuple[dict[str, Any], list[int]]:
@@ -114,7 +147,8 @@ def _serving(index: int, served: _Served) -> tuple[dict[str, Any], list[int]]:
 
 
 class _Process:
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], told: Callable[[Mapping[str, Any]], None]) -> None:
+        self._told = told
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
         with theirs:
@@ -190,6 +224,9 @@ class _Process:
         loop = asyncio.get_running_loop()
         while part := await loop.sock_recv(self._control, 65536):
             for message in frames.feed(part):
+                if "done" not in message:
+                    self._told(message)
+                    continue
                 future = self._waiting.get(message["done"])
                 if future and not future.done():
                     future.set_result(None)

@@ -9,6 +9,7 @@ from sandlot.addresses import CLOSED
 from sandlot.engine.core.network_policy import Rules
 from sandlot.engine.node.network.slot_plan import DNS_PORT, EGRESS_PORT, GUEST_ADDRESS, GUEST_GATEWAY, SlotPlan
 
+NEWLINE = "\n"
 MAX_CONNECTIONS = 4096  # of one slot at once: all share the host's connection table, and a full one stops the host
 MAX_QUERIES_S = 500  # of one slot: more would only keep the relay busy
 
@@ -130,20 +131,25 @@ table ip sandlot {{
 
 def policy_rules(rules: Rules) -> str:
     """The change from any policy to this one, as one transaction."""
-    divert = ""
-    if rules.domains:
-        divert = f"""
-add rule ip sandlot divert ip daddr @allow return
-add rule ip sandlot divert ip daddr {GUEST_GATEWAY} return
-add rule ip sandlot divert tcp dport {{ 80, 443 }} redirect to :{EGRESS_PORT}
-"""
+    chain, divert = "add rule ip sandlot divert", []
+    if rules.domains or rules.headers or rules.proxy:
+        divert.append(f"{chain} ip daddr {GUEST_GATEWAY} return")
+    if rules.headers:  # HTTP over QUIC would pass beside the rules; clients go on with TCP
+        divert.append(f"{chain} udp dport 443 drop")
+    if rules.proxy:
+        divert.append(f"{chain} meta l4proto tcp redirect to :{EGRESS_PORT}")
+    elif rules.headers:
+        divert.append(f"{chain} tcp dport {{ 80, 443 }} redirect to :{EGRESS_PORT}")
+    elif rules.domains:
+        divert.append(f"{chain} ip daddr @allow return")
+        divert.append(f"{chain} tcp dport {{ 80, 443 }} redirect to :{EGRESS_PORT}")
     return f"""
 flush set ip sandlot allow
 flush set ip sandlot deny
 flush chain ip sandlot divert
 {_elements("ip sandlot allow", rules.allow)}
 {_elements("ip sandlot deny", rules.deny)}
-{divert}
+{NEWLINE.join(divert)}
 """
 
 

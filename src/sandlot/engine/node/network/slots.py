@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from sandlot.engine.core.errors import Conflict, EngineError, NoCapacity, NotFound, Unavailable
+from sandlot.engine.core.errors import Conflict, EngineError, InvalidRequest, NoCapacity, NotFound, Unavailable
 from sandlot.engine.core.model import NetworkPolicy, Slot
 from sandlot.engine.core.network_policy import Rules, compile_rules
 from sandlot.engine.node.network import block, kernel, rules
+from sandlot.engine.node.network.authority import EgressAuthority
 from sandlot.engine.node.network.claims import Claims
 from sandlot.engine.node.network.relays import Relays
+from sandlot.engine.node.network.resolver import Resolver
 from sandlot.engine.node.network.slot_plan import SlotPlan, capacity
 from sandlot.engine.node.network.sockets import listen
 from sandlot.engine.node.processes import CommandFailed
@@ -45,9 +47,13 @@ class Slots:
         allow_private: tuple[IPv4Network, ...] = (),
         dns_servers: tuple[str, ...] = (),
         warm: int = 4,
+        trusted: str | None = None,
     ) -> None:
+        """`trusted`: certificates (PEM) that servers may be signed by whose connections are opened, besides the host's own."""
+        self._egress = EgressAuthority(data_dir / "egress", instance)
         self._data_dir, self._instance, self._pool, self._opened = data_dir, instance, range, allow_private
-        self.relays = Relays(dns_servers, allow_private, range)
+        self.relays = Relays(dns_servers, allow_private, range, self._egress.certify, trusted)
+        self._resolver = Resolver(dns_servers, allow_private, range)
         self._warm = warm
         self._claims = Claims(data_dir / "network" / "claims")
         self._block = range
@@ -59,6 +65,9 @@ class Slots:
         self._refilling: asyncio.Task[None] | None = None
         self._is_open = False
         self._firewalls_seen_at = 0.0
+
+    def authorities(self, policy: NetworkPolicy) -> str | None:
+        return self._egress.certificate if policy.rules else None
 
     @property
     def ready(self) -> int:
@@ -100,6 +109,7 @@ class Slots:
         await block.give_back(self._data_dir, self._instance)
 
     async def acquire(self, machine_id: str, policy: NetworkPolicy) -> Slot:
+        await self._check_proxy(policy)
         if machine_id in self._held or machine_id in self._claims.read().values():
             raise Conflict(f"sandbox {machine_id} has a network slot already; release it first")
         plan = await self._fresh()
@@ -142,6 +152,7 @@ class Slots:
         held = self._held.get(machine_id)
         if held is None:
             raise NotFound(f"sandbox {machine_id} has no network slot on this host")
+        await self._check_proxy(policy)
         await self._enforce(held, policy)
 
     async def release(self, machine_id: str) -> None:
@@ -157,6 +168,13 @@ class Slots:
             for index, machine_id in self._claims.read().items()
             if self._is_whole(index)
         }
+
+    async def _check_proxy(self, policy: NetworkPolicy) -> None:
+        proxy = policy.egress_proxy
+        if proxy is not None and not await self._resolver.addresses(proxy.host, _OPEN):
+            raise InvalidRequest(
+                f"egressProxy: {proxy.host} does not resolve, or leads to an address that is closed to sandboxes"
+            )
 
     async def _enforce(self, held: _Held, policy: NetworkPolicy, *, known: bool = True) -> None:
         """Put a policy in force: first in the kernel, then in the relays, which also end what is no longer allowed."""

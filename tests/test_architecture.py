@@ -57,11 +57,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "server",
         "data_files",
     },
+    "platform/browsers": {"platform/core", "platform/events", "platform/providers"},
     "platform/store": {"platform/core", "sql"},
     "platform/api": {
         "platform/core",
         "platform/agents",
         "platform/audit",
+        "platform/browsers",
         "platform/console",
         "platform/events",
         "platform/forges",

@@ -56,6 +56,7 @@ from sandlot.platform.store import (
 )
 from sandlot.platform.tasks.steps import BeforeStep, no_step
 from sandlot.platform.tunnel.service import Tunnels
+from sandlot.wiring.browsers import BrowserParts, build_browsers
 from sandlot.wiring.clock import now
 from sandlot.wiring.forges import ForgeParts, build_forges
 from sandlot.wiring.models import ModelParts, build_models
@@ -107,22 +108,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         events = EventLog(SqlEvents(setup.database, route))
         await events.open()
         state = SessionState(store=SqlSessions(setup.database, route), events=events, clock=clock)
-        made = (
-            setup.providers(identity)
-            if setup.providers
-            else await stack.enter_async_context(
-                build_providers(
-                    ProviderParts(
-                        configuration=config,
-                        platform=identity,
-                        secret=await SqlFacts(setup.database).once("docker-secret", lambda: secrets.token_hex(32)),
-                        data_dir=setup.data_dir,
-                        engine=setup.engine,
-                    )
-                )
-            )
-        )
-        providers = ProviderRegistry(made, clock)
+        providers = ProviderRegistry(await _providers(setup, identity, stack), clock)
         queue = Queue(state=state, providers=providers, limits=config.limits)
         sessions = Sessions(
             state=state,
@@ -198,6 +184,18 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         inbox = build_triggers(
             TriggerParts(configuration=config, database=setup.database, forges=forges, tasks=tasks, clock=clock)
         )
+        browsers = build_browsers(
+            BrowserParts(
+                database=setup.database,
+                route=route,
+                events=events,
+                providers=ProviderRegistry(await _providers(setup, f"{identity}-browsers", stack), clock),
+                limits=config.browsers,
+                secret=await SqlFacts(setup.database).once("browsers-secret", lambda: secrets.token_hex(32)),
+                directory=setup.data_dir / "browsers",
+                clock=clock,
+            )
+        )
         transport = await stack.enter_async_context(HttpWebhookTransport())
         outbox = SqlDeliveries(setup.database)
         deliverer = webhooks.WebhookDeliverer(store=outbox, transport=transport, webhooks=config.webhooks, clock=clock)
@@ -217,11 +215,13 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             providers,
             deliverer,
             inbox,
+            browsers,
             *tasks.loops,
         )
         closing: tuple[Closing, ...] = (
             events,
             *tasks.closing,
+            browsers,
             tunnels,
             commands,
             background,
@@ -268,6 +268,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             artifacts=tasks.artifacts,
             agents=agents,
             models=models,
+            browsers=browsers,
             audit=AuditLog(store=SqlAudit(setup.database), clock=clock),
             version=setup.version,
             keep_alive_s=setup.keep_alive_s,
@@ -275,6 +276,20 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
         built = Platform(deps, partial(_run, reconciler, loops), partial(_close, closing))
         stack.push_async_callback(built.close)
         yield built
+
+
+async def _providers(setup: Setup, mark: str, stack: AsyncExitStack) -> dict[str, Provider]:
+    """What they create bears the mark: the sandboxes of browsers are no strays among sessions, nor the other way round."""
+    if setup.providers is not None:
+        return setup.providers(mark)
+    parts = ProviderParts(
+        configuration=setup.configuration,
+        platform=mark,
+        secret=await SqlFacts(setup.database).once("docker-secret", lambda: secrets.token_hex(32)),
+        data_dir=setup.data_dir,
+        engine=setup.engine,
+    )
+    return await stack.enter_async_context(build_providers(parts))
 
 
 async def _run(reconciler: SessionReconciler, loops: Sequence[Loop]) -> None:

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandlot.platform.api import (
     agents,
     audit,
+    browser_sockets,
+    browsers,
     commands,
     console,
     console_histories,
@@ -34,6 +36,8 @@ from sandlot.platform.api import (
     terminals,
     webhooks,
 )
+from sandlot.platform.api.browser_addresses import BASE as BROWSERS
+from sandlot.platform.api.browser_addresses import WEBDRIVER, is_signed
 from sandlot.platform.api.credentials import secret_of
 from sandlot.platform.api.deps import CALLER, Deps
 from sandlot.platform.api.git import PATH as GIT
@@ -67,6 +71,7 @@ OPEN = frozenset(
 MAX_UPLOAD = 4 << 30
 MAX_FILE = 40 << 20  # a file's content, in JSON or as it is
 MAX_JSON = 4 << 20
+MAX_BROWSER_FILE = 512 << 20  # for a browser to take, and extensions
 MAX_READING = 256 << 10  # for whom may only look
 UPLOAD, WRITE_FILE = "/sandboxes/upload-file", "/sandboxes/write-file"
 _CONSOLE_FILE = re.compile(r"/console/api/sandboxes/[^/]+/file")
@@ -89,6 +94,8 @@ ROUTERS = (
     console_operation.router,
     console_usage.router,
     webhooks.router,
+    browser_sockets.router,
+    browsers.router,
 )
 
 
@@ -208,7 +215,11 @@ async def _always() -> None:
 
 
 def _is_open(scope: Scope) -> bool:
-    return scope["path"] in OPEN or (scope["type"] == "http" and console.is_page(scope["path"], scope["method"]))
+    return (
+        scope["path"] in OPEN
+        or is_signed(scope)
+        or (scope["type"] == "http" and console.is_page(scope["path"], scope["method"]))
+    )
 
 
 def _paths() -> list[str]:
@@ -222,10 +233,14 @@ def _limit(scope: Scope) -> int:
     """How large a body may be, by route and by what the caller may do."""
     if scope["path"] == webhooks.GITHUB:
         return 2 * MAX_DELIVERY  # the route itself bounds what is kept, and how many at once
+    if scope["path"].startswith(f"{WEBDRIVER}/"):
+        return MAX_FILE  # the key is in the address
     caller: Caller | None = scope.get(CALLER)
     if caller is None or not ({KeyScope.WRITE, KeyScope.ADMIN} & caller.scopes):
         return MAX_READING
     path = scope["path"]
     if path == UPLOAD:
         return MAX_UPLOAD
+    if path.startswith(BROWSERS) and path.endswith(("/uploads", "/extensions")):
+        return MAX_BROWSER_FILE
     return MAX_FILE if path in (WRITE_FILE, MCP) or _CONSOLE_FILE.fullmatch(path) else MAX_JSON

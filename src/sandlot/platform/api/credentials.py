@@ -9,14 +9,14 @@ KEY_SUBPROTOCOL = "sandlot.key."  # followed by the key; never chosen, so the ke
 
 
 def secret_of(scope: Scope) -> str | None:
-    """The key of `X-API-KEY`, else of `Authorization: Bearer`, else of a WebSocket's subprotocols.
+    """The key of `X-API-KEY` (Browserbase's clients: `X-BB-API-Key`), else of `Authorization: Bearer`, else of a WebSocket's subprotocols.
 
     A browser's WebSocket can send no headers, but it can offer subprotocols. Keys are not taken from the query:
     addresses end up in logs and histories.
     """
     bearer: str | None = None
     for name, value in scope["headers"]:
-        if name == b"x-api-key":
+        if name in (b"x-api-key", b"x-bb-api-key"):
             return str(value.decode("latin-1"))
         if name == b"authorization" and value[:7].lower() == b"bearer ":
             bearer = value[7:].decode("latin-1").strip()

@@ -11,6 +11,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 
 from sandlot.platform.agents.descriptions import AgentDescription
 from sandlot.platform.audit.log import AuditLog
+from sandlot.platform.browsers.parts import BrowserServices
 from sandlot.platform.console.parts import Console
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.events.log import EventLog
@@ -53,6 +54,7 @@ class Deps:
     artifacts: Artifacts
     agents: Mapping[str, AgentDescription]
     models: ModelServices
+    browsers: BrowserServices
     audit: AuditLog
     console: Console
     version: str

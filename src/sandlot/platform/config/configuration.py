@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sandlot.platform.config.backends import BackendTable, backends, check_agent
+from sandlot.platform.config.browsers import BrowsersTable, browser_limits
 from sandlot.platform.config.github import GitHubConfig, GitHubTable, TriggerTable, github_config, trigger_rules
 from sandlot.platform.config.models import (
     ADDRESSES,
@@ -34,6 +35,7 @@ from sandlot.platform.config.providers import (
     provider_config,
 )
 from sandlot.platform.core.backends import Backend, Capability
+from sandlot.platform.core.browsers import BrowserLimits
 from sandlot.platform.core.errors import ConfigurationError
 from sandlot.platform.core.events import check_pattern
 from sandlot.platform.core.model import AgentSettings, RetentionPolicy, SessionLimits, TimeoutAction, Webhook
@@ -121,6 +123,7 @@ class _File(ConfigTable):
     prices: Mapping[str, PriceTable] = {}
     budgets: BudgetsTable = BudgetsTable()
     triggers: tuple[TriggerTable, ...] | None = None
+    browsers: BrowsersTable = BrowsersTable()
 
 
 class Configuration(BaseModel):
@@ -145,6 +148,7 @@ class Configuration(BaseModel):
     models: Annotated[Sequence[ModelEndpoint], Field(repr=False)] = ()
     prices: Mapping[str, ModelPrice] = {}
     budgets: BudgetsTable = BudgetsTable()
+    browsers: BrowserLimits
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has_engine: bool) -> Configuration:
@@ -186,6 +190,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
         models=_models(place, file.models, look_up),
         prices={name: table.price() for name, table in file.prices.items()},
         budgets=file.budgets,
+        browsers=browser_limits(place, file.browsers, file.default or next(iter(providers)), providers, look_up.secret),
     )
 
 
@@ -206,6 +211,7 @@ def variables(path: Path) -> set[str]:
             "secret_env",
             "private_key_env",
             "webhook_secret_env",
+            "password_env",
         ):
             found.add(value)
 
@@ -377,6 +383,7 @@ _KNOWN = {
     "prices": sorted(PriceTable.model_fields),
     "budgets": sorted(BudgetsTable.model_fields),
     "triggers": sorted(TriggerTable.model_fields),
+    "browsers": sorted(BrowsersTable.model_fields),
 }
 
 

@@ -46,6 +46,7 @@ class SandboxNetwork:
 
     internet: bool = True
     allow: tuple[str, ...] = ()
+    is_private: bool = False  # its ports are for the platform alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,7 @@ class SandboxSpec:
     envs: Mapping[str, str] = field(repr=False)
     metadata: Mapping[str, str]
     network: SandboxNetwork = SandboxNetwork()
+    is_kept: bool = True  # paused when its time is over; else it ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

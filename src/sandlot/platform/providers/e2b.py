@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from e2b import AsyncSandbox, SandboxQuery, SandboxState
 
@@ -77,8 +80,8 @@ class E2BProvider:
                 envs=dict(spec.envs),
                 metadata={**spec.metadata, SESSION_METADATA: spec.session, PLATFORM_METADATA: self._platform},
                 # If this platform stops, the sandbox does not run for ever, and nothing in it is lost.
-                lifecycle={"on_timeout": "pause", "auto_resume": True},
-                **_reachable(spec.network),
+                lifecycle={"on_timeout": "pause", "auto_resume": True} if spec.is_kept else {"on_timeout": "kill"},
+                **_reachable(spec.network, address),
                 idempotency_key=spec.session.lower().replace("_", "-"),
                 **address.params(CREATE_S),
             )
@@ -177,12 +180,23 @@ class E2BProvider:
         return box
 
 
-def _reachable(network: SandboxNetwork) -> dict[str, Any]:
+def _reachable(network: SandboxNetwork, address: Address) -> dict[str, Any]:
+    if network.is_private:
+        return {"network": {"allow_public_traffic": False, **_mask(address)}}
     if network.internet:
         return {}
     if not network.allow:
         return {"allow_internet_access": False}
     return {"network": {"deny_out": [EVERYTHING], "allow_out": list(network.allow)}}
+
+
+def _mask(address: Address) -> dict[str, str]:
+    """Services that answer only to a loopback name, as debuggers do, must see one. Not asked for where they do anyway."""
+    host = urlsplit(address.sandbox_url).hostname if address.sandbox_url else None
+    with contextlib.suppress(ValueError):
+        if host is not None and (host == "localhost" or ip_address(host)):
+            return {}
+    return {"mask_request_host": "localhost:${PORT}"}
 
 
 def _provider_sandbox(info: Any) -> ProviderSandbox:

@@ -1,6 +1,7 @@
 """The platform's store: sessions, commands, tasks, events, deliveries in and out, keys, repositories, pull requests and calls of models, in SQLite or PostgreSQL."""
 
 from sandlot.platform.store.audit import SqlAudit
+from sandlot.platform.store.browsers import SqlBrowserContexts, SqlBrowserExtensions, SqlBrowsers
 from sandlot.platform.store.commands import SqlCommands
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.deliveries import SqlDeliveries
@@ -18,6 +19,9 @@ from sandlot.platform.store.usage import SqlUsage
 __all__ = [
     "Database",
     "SqlAudit",
+    "SqlBrowserContexts",
+    "SqlBrowserExtensions",
+    "SqlBrowsers",
     "SqlCommands",
     "SqlDeliveries",
     "SqlEvents",

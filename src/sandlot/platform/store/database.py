@@ -8,7 +8,15 @@ from sqlalchemy import insert, select
 
 from sandlot import sql
 from sandlot.platform.core.errors import ConfigurationError, Conflict, InvalidRequest, PlatformError, Unavailable
-from sandlot.platform.store.schema import REVISION, VERSION_TABLE, facts, repositories, sessions
+from sandlot.platform.store.schema import (
+    REVISION,
+    VERSION_TABLE,
+    browser_contexts,
+    browser_extensions,
+    facts,
+    repositories,
+    sessions,
+)
 
 
 class Database(sql.Database):
@@ -26,7 +34,7 @@ class Database(sql.Database):
             unavailable=Unavailable,
             misconfigured=ConfigurationError,
         ),
-        sealed=(sessions.c.envs, repositories.c.token),
+        sealed=(sessions.c.envs, repositories.c.token, browser_contexts.c.key, browser_extensions.c.key),
     )
 
     async def identity(self) -> str:

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, Large
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0016"  # the newest migration
+REVISION = "p0017"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -353,4 +353,46 @@ github_deliveries = Table(
     Index("platform_github_deliveries_id", "id", unique=True),
     Index("platform_github_deliveries_due", "status", "next_at"),
     sqlite_autoincrement=True,
+)
+
+browsers = Table(
+    "platform_browsers",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("started_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("record", Json, nullable=False),  # the rest of it
+    Column("revision", Integer, nullable=False),
+    Index("platform_browsers_list", "user_id", "created_at", "id"),
+    Index("platform_browsers_status", "status"),
+)
+
+browser_contexts = Table(
+    "platform_browser_contexts",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("updated_at", UtcTime, nullable=False),
+    Column("name", String),
+    Column("name_key", String),
+    Column("blob", String),
+    Column("key", String),
+    Column("revision", Integer, nullable=False),
+    Index("platform_browser_contexts_name", "name_key", unique=True),
+)
+
+browser_extensions = Table(
+    "platform_browser_extensions",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("user_id", String, nullable=False),
+    Column("file_name", String, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("blob", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("revision", Integer, nullable=False),
 )

@@ -61,9 +61,9 @@ async def connect(websocket: WebSocket, signingKey: str = "") -> None:
 
     async def serve() -> None:
         browser = await services.attachments.running(services.signing.driven(signingKey))
-        async with services.attachments.client(browser) as log:
+        async with services.attachments.client(browser) as client:
             address, path = await services.attachments.spoken_at(browser)
-            await peer.close(websockets.NORMAL, await carry(peer, address, path, log, peer.accept))
+            await peer.close(websockets.NORMAL, await carry(peer, address, path, client, peer.accept))
 
     await _served(websocket, peer, serve())
 
@@ -93,9 +93,6 @@ async def _served(websocket: WebSocket, peer: SocketPeer, serving: Awaitable[Non
             await websockets.refuse_websocket(error, websocket.scope, websocket.receive, websocket.send)
     except (WebSocketDisconnect, TimeoutError):
         await peer.close(websockets.FAILED, "the viewer does not read")
-    except asyncio.CancelledError:
-        await asyncio.shield(peer.close(websockets.NORMAL, "the browser has ended"))
-        raise
 
 
 @router.get(LIVE)

@@ -22,6 +22,15 @@ from sandlot.platform.core.errors import Busy, Conflict, NotFound, Unavailable
 from sandlot.platform.core.model import PortAddress
 
 MOST_CLIENTS = 20  # of one browser
+LEAVE_S = 5.0
+
+
+@dataclass(eq=False, slots=True)
+class BrowserClient:
+    """One client of a browser. `over` is set when the browser ends: then it must leave."""
+
+    log: LogBook | None
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +39,8 @@ class _Open:
     path: str | None
     log: LogBook | None
     observer: BrowserObserver | None
-    clients: set[asyncio.Task[object]] = field(default_factory=set)
+    clients: set[BrowserClient] = field(default_factory=set)
+    are_gone: asyncio.Event = field(default_factory=asyncio.Event)
     idle_since: float = field(default_factory=time.monotonic)
 
 
@@ -39,6 +49,7 @@ class Attachments:
         self._state, self._boxes, self._directory = state, boxes, directory
         self._open: dict[str, _Open] = {}
         self._opening = asyncio.Lock()
+        self._any = asyncio.Event()  # set while browsers are open
         self._is_closing = False
         self._leaving: set[asyncio.Task[None]] = set()
         self.on_left: Callable[[str], Awaitable[None]] | None = None
@@ -56,6 +67,7 @@ class Attachments:
             observer = BrowserObserver(duties, self._finder(browser.id), recording)
         log = LogBook(place / "log.jsonl", self._state.clock) if browser.options.keeps_log else None
         self._open[browser.id] = _Open(browser.keep_alive, path, log, observer)
+        self._any.set()
         if observer is not None:
             try:
                 await observer.ready()
@@ -67,11 +79,15 @@ class Attachments:
         found = self._open.pop(id, None)
         if found is None:
             return
-        current = asyncio.current_task()
-        clients = [task for task in found.clients if task is not current]
-        for task in clients:
-            task.cancel()
-        await asyncio.gather(*clients, return_exceptions=True)
+        if not self._open:
+            self._any.clear()
+        for client in found.clients:
+            client.over.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                while found.clients:
+                    found.are_gone.clear()
+                    await found.are_gone.wait()
         if found.observer is not None:
             await found.observer.close()
         if found.log is not None:
@@ -83,6 +99,11 @@ class Attachments:
         for id in list(self._open):
             await self.closed(id)
         await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    async def some(self, within_s: float) -> None:
+        """Returns when there are browsers, or after a while."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._any.wait(), within_s)
 
     def idle(self, keep_alive: bool, longer_than_s: float) -> list[str]:
         """Browsers that nobody has been connected to for so long."""
@@ -120,23 +141,24 @@ class Attachments:
         return box.address(cdp.PORT), one.path
 
     @contextlib.asynccontextmanager
-    async def client(self, browser: Browser) -> AsyncIterator[LogBook | None]:
+    async def client(self, browser: Browser) -> AsyncIterator[BrowserClient]:
         """One client of a browser, for as long as it is connected. Raises `Busy`."""
         async with self._opening:
             if browser.id not in self._open:
                 await self.opened(browser, None)
-        one, task = self._open[browser.id], asyncio.current_task()
-        assert task is not None
+        one = self._open[browser.id]
         if len(one.clients) >= MOST_CLIENTS:
             raise Busy(f"a browser takes {MOST_CLIENTS} connections at most")
-        one.clients.add(task)
+        client = BrowserClient(one.log)
+        one.clients.add(client)
         try:
-            yield one.log
+            yield client
         finally:
-            self.gone(browser.id, one, task)
+            self._gone(browser.id, one, client)
 
-    def gone(self, id: str, one: _Open, task: asyncio.Task[object]) -> None:
-        one.clients.discard(task)
+    def _gone(self, id: str, one: _Open, client: BrowserClient) -> None:
+        one.clients.discard(client)
+        one.are_gone.set()
         one.idle_since = time.monotonic()
         is_over = not one.clients and not one.keep_alive and self._open.get(id) is one
         if is_over and not self._is_closing and self.on_left is not None:

@@ -13,6 +13,7 @@ import aiohttp
 
 from sandlot.platform.core.errors import Unavailable
 from sandlot.platform.core.model import PortAddress
+from sandlot.platform.core.ports import Box
 
 PORT = 9222
 MAX_MESSAGE = 64 << 20  # bytes; a screenshot of a long page is one message
@@ -93,6 +94,19 @@ async def _json(client: aiohttp.ClientSession, address: PortAddress, path: str) 
         return json.loads(body)
     except (ValueError, RecursionError):
         raise BrowserSilent("the browser in the sandbox does not answer with JSON") from None
+
+
+async def close_browser(box: Box) -> None:
+    """Have the browser end in order: only then all of its profile is written. Raises `BrowserSilent`."""
+
+    async def ignore(*_: object) -> None:
+        pass
+
+    async with CdpClient(box.address(PORT), "", ignore) as client:
+        await client.tell("Browser.close")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CALL_S):
+                await client.ended()
 
 
 class CdpClient:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from sandlot.platform.core.model import ProviderSandbox
 log = logging.getLogger(__name__)
 TICK_S = 1.0
 COMPARE_S = 30.0
+QUIET_S = 600.0  # between looks while there is no browser
 ALONE_S = 300.0
 MOST_AT_ONCE = 8
 
@@ -37,15 +39,16 @@ class BrowserKeeper:
     async def run(self) -> None:
         """Until cancelled."""
         await self._guarded(self.at_start())
-        ticks = 0
+        compared = -COMPARE_S
         try:
             while True:
-                if ticks % int(COMPARE_S / TICK_S) == 0:
+                if time.monotonic() - compared >= COMPARE_S:
                     await self._guarded(self.compare())
                     await self._guarded(self.forget())
+                    compared = time.monotonic()
                 await asyncio.sleep(TICK_S)
+                await self._attachments.some(QUIET_S)
                 await self._guarded(self.sweep())
-                ticks += 1
         finally:
             for task in self._ends:
                 task.cancel()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable
 from dataclasses import replace
 
 from sandlot.platform.browsers.boxes import HERE, run_in
+from sandlot.platform.browsers.cdp import close_browser
 from sandlot.platform.browsers.vault import Vault
 from sandlot.platform.core.browsers import Browser, BrowserContext, BrowserExtension, ContextStore, ExtensionStore
 from sandlot.platform.core.errors import Conflict, InvalidRequest, NotFound
@@ -57,6 +58,7 @@ class Contexts:
     async def save(self, browser: Browser, box: Box) -> None:
         """Keep the profile of a browser, which ends by this. The last one to be saved counts."""
         assert browser.context_id is not None
+        await close_browser(box)
         await run_in(box, f"{HERE}/profile.sh", "pack", PACKED)
         blob, key = await self._vault.put(box.files.read(PACKED), MAX_PROFILE, "the profile")
         for _ in range(5):

@@ -11,6 +11,7 @@ from typing import Protocol
 import aiohttp
 
 from sandlot.platform.browsers import cdp
+from sandlot.platform.browsers.attachments import BrowserClient
 from sandlot.platform.browsers.interception import decide
 from sandlot.platform.browsers.log_book import LogBook
 from sandlot.platform.core.model import PortAddress
@@ -29,16 +30,18 @@ class CdpPeer(Protocol):
 
 
 async def carry(
-    peer: CdpPeer, address: PortAddress, path: str, log: LogBook | None, ready: Callable[[], Awaitable[None]]
+    peer: CdpPeer, address: PortAddress, path: str, client: BrowserClient, ready: Callable[[], Awaitable[None]]
 ) -> str:
     """Until either side leaves; returns why. `ready` is called when the browser answered. Raises `BrowserSilent`."""
-    async with cdp.guest_session() as client:
-        socket = await cdp.open_socket(client, address, path)
+    log = client.log
+    async with cdp.guest_session() as session:
+        socket = await cdp.open_socket(session, address, path)
         await ready()
         number = next(_numbers)
         tasks = [
             asyncio.create_task(_to_browser(peer, socket, log, number)),
             asyncio.create_task(_to_client(peer, socket, log, number)),
+            asyncio.create_task(_ended(client)),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -51,6 +54,11 @@ async def carry(
             await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(Exception):  # it may be gone
                 await socket.close()
+
+
+async def _ended(client: BrowserClient) -> str:
+    await client.over.wait()
+    return "the session has ended"
 
 
 async def _to_browser(peer: CdpPeer, socket: aiohttp.ClientWebSocketResponse, log: LogBook | None, number: int) -> str:

@@ -96,8 +96,11 @@ class WebDriver:
 
     async def _attached(self, browser: Browser, over: asyncio.Event) -> None:
         with contextlib.suppress(PlatformError):
-            async with self._attachments.client(browser):
-                await over.wait()
+            async with self._attachments.client(browser) as client:
+                ends = [asyncio.create_task(event.wait()) for event in (over, client.over)]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for end in ends:
+                    end.cancel()
         self._started.discard(browser.id)
 
     async def _release(self, id: str) -> None:

@@ -11,6 +11,7 @@ import typer
 from sandlot import __version__
 from sandlot.cli import (
     audit,
+    browsers,
     compat,
     console,
     demo,
@@ -80,6 +81,7 @@ app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
 app.add_typer(secrets.app, name="secret", rich_help_panel="Sandboxes")
 app.add_typer(tasks.app, name="task", rich_help_panel="Platform")
 app.add_typer(repositories.repositories, name="repo", rich_help_panel="Platform")
+app.add_typer(browsers.app, name="browser", rich_help_panel="Platform")
 app.add_typer(repositories.pulls, name="pr", rich_help_panel="Platform")
 app.command(rich_help_panel="Platform")(usage.usage)
 app.add_typer(usage.budgets, name="budget", rich_help_panel="Platform")

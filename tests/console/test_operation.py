@@ -48,7 +48,9 @@ async def test_settings_are_for_admins_and_hold_no_secrets(tmp_path: Path) -> No
         logged_in(served.url, await served.key("bob")) as bob,
     ):
         answer = await admin.get("/console/api/settings")
-        assert answer.json()["webhooks"] == [{"name": "chat", "host": "hooks.example", "types": None}]
+        assert answer.json()["webhooks"] == [
+            {"name": "chat", "host": "hooks.example", "types": None, "waiting": 0, "given_up": 0, "problem": None}
+        ]
         assert answer.json()["providers"][0] == {
             "name": "scripted",
             "kind": "local",

@@ -21,10 +21,11 @@ from tests.platform.world import ADMIN, Served, until
 from sandlot.platform.console.metering import MeterStores, UsageMeter, by_day
 from sandlot.platform.core.console import PastSandbox, SeenSandbox
 from sandlot.platform.core.model import SessionStatus
+from sandlot.platform.core.models import BudgetScope, ModelCall, ModelClient, ModelTokens
 from sandlot.platform.core.tasks import Attempt, Task, TaskSpec, TaskStatus, TokenUsage
 from sandlot.platform.core.usage import UsageAmount, UsageKey
 from sandlot.platform.providers.health import ProviderRegistry
-from sandlot.platform.store import Database, SqlSessions, SqlTasks, SqlUsage
+from sandlot.platform.store import Database, SqlModelCalls, SqlSessions, SqlTasks, SqlUsage
 
 NOON = datetime(2030, 5, 1, 23, 50, tzinfo=UTC)
 
@@ -149,6 +150,18 @@ async def test_users_see_theirs_admins_all_and_spreadsheets_no_formulas(quick: S
     amounts[replace(key, user_id="bob")] = UsageAmount(seconds=1800, starts=1)
     await SqlUsage(database).charge("p", amounts, {"i1": NOON})
     await SqlTasks(database).add(task())
+    for scope, cost in ((BudgetScope.SESSION, 250_000_000), (BudgetScope.TASK, 500_000_000)):
+        client = ModelClient(user_id="ada", scope=scope, id="x", agent="codex")
+        call = ModelCall(
+            at=NOON,
+            client=client,
+            endpoint="anthropic",
+            model="m",
+            status=200,
+            tokens=ModelTokens(input=10, output=2),
+            cost_nano=cost,
+        )
+        await SqlModelCalls(database).add(call, (), ())
     await database.close()
     path = "/console/api/usage?start=2030-05-01&end=2030-05-31"
     async with logged_in(quick.url, await quick.key("ada")) as ada, logged_in(quick.url, ADMIN) as admin:
@@ -156,13 +169,18 @@ async def test_users_see_theirs_admins_all_and_spreadsheets_no_formulas(quick: S
         assert [row["day"] for row in mine["rows"]] == ["2030-05-01"]
         total = mine["total"]
         assert (total["vcpu_hours"], total["memory_gib_hours"], total["starts"]) == (2, 0.5, 3)
-        assert (total["tokens_input"], total["tokens_output"], total["cost_usd"], total["tasks"]) == (100, 20, 0.5, 1)
+        assert (total["tokens_input"], total["tokens_output"], total["cost_usd"], total["tasks"]) == (
+            110,
+            22,
+            0.75,
+            1,
+        ), "what a session spent counts, too; what a task spent counts once"
         both = (await admin.get(f"{path}&by=user_id")).json()
         assert [(row["user_id"], row["hours"]) for row in both["rows"]] == [("ada", 1), ("bob", 0.5)]
         answer = await admin.get(path.replace("usage", "usage.csv"))
         assert answer.headers["content-type"].startswith("text/csv")
         rows = list(csv.DictReader(io.StringIO(answer.text)))
-        assert {row["repository"] for row in rows} == {"'=cmd|x", "shop"} and rows[0]["day"] == "2030-05-01"
+        assert {row["repository"] for row in rows} == {"'=cmd|x", "shop", ""} and rows[0]["day"] == "2030-05-01"
         for wrong in ("by=salary", "start=2030-06-01", "start=x", "start=2020-01-01"):
             assert (await ada.get(f"/console/api/usage?end=2030-05-31&{wrong}")).status_code == 400, wrong
 

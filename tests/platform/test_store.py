@@ -18,7 +18,15 @@ from tests.databases import KINDS, nothing_in
 
 from sandlot.platform.core.errors import Conflict
 from sandlot.platform.core.events import Event, EventFilter, Subject
-from sandlot.platform.core.model import BackgroundCommand, CommandStatus, Scope, Session, SessionStatus, UserKey
+from sandlot.platform.core.model import (
+    BackgroundCommand,
+    CommandStatus,
+    Scope,
+    Session,
+    SessionStatus,
+    UserKey,
+    WebhookBacklog,
+)
 from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
 from sandlot.platform.store import events as store_events
 from sandlot.platform.store.schema import VERSION_TABLE, metadata
@@ -222,7 +230,9 @@ async def test_the_outbox_holds_what_was_not_taken_yet(database: Database) -> No
     assert await outbox.due(NOW, 10) == []
     later = await outbox.due(NOW + timedelta(seconds=9), 10)
     assert [(one.webhook, one.attempts) for one in later] == [("b", 1)]
+    assert await outbox.backlog() == {"b": WebhookBacklog(waiting=1, problem="no")}
     await outbox.give_up(later[0].id, "never")
+    assert await outbox.backlog() == {"b": WebhookBacklog(given_up=1, problem="never")}
     assert await outbox.due(NOW + timedelta(days=9), 10) == []
 
 

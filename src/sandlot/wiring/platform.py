@@ -46,6 +46,7 @@ from sandlot.platform.store import (
     SqlAudit,
     SqlCommands,
     SqlDeliveries,
+    SqlModelCalls,
     SqlEvents,
     SqlFacts,
     SqlKeys,
@@ -231,7 +232,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             models.gateway,
             inbox,
         )
-        report = UsageSummary(SqlUsage(setup.database), SqlTasks(setup.database))
+        report = UsageSummary(SqlUsage(setup.database), SqlTasks(setup.database), SqlModelCalls(setup.database))
         shown = ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default)
         deps = Deps(
             access=access,
@@ -248,6 +249,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                     limits=config.limits,
                     policy=config.policy,
                     webhooks=config.webhooks,
+                    outbox=outbox,
                     doctor=setup.doctor,
                 ),
                 hosts=ConsoleHosts((*setup.hosts, *config.console_hosts)),

@@ -3017,6 +3017,21 @@ export interface components {
             host: string;
             /** Types */
             types: string[] | null;
+            /**
+             * Waiting
+             * @description Events that are still to be sent.
+             */
+            waiting: number;
+            /**
+             * Given Up
+             * @description Events that were tried for a day, or refused for good.
+             */
+            given_up: number;
+            /**
+             * Problem
+             * @description Why the newest of them did not arrive.
+             */
+            problem: string | null;
         };
         /** ContextAnswer */
         ContextAnswer: {

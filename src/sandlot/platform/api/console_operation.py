@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, Field
 from sandlot.platform.api.console import API
 from sandlot.platform.api.deps import Given, Reader
 from sandlot.platform.api.errors import PROBLEMS
-from sandlot.platform.core.model import Scope
+from sandlot.platform.core.model import Scope, WebhookBacklog
 from sandlot.platform.identity.keys import may_see, require
 
 router = APIRouter(prefix=API, tags=["console"], responses=PROBLEMS)
@@ -72,6 +73,9 @@ class ConsoleWebhook(BaseModel):
     name: str
     host: str = Field(description="Not the whole address: there may be a secret in it.")
     types: list[str] | None
+    waiting: int = Field(description="Events that are still to be sent.")
+    given_up: int = Field(description="Events that were tried for a day, or refused for good.")
+    problem: str | None = Field(description="Why the newest of them did not arrive.")
 
 
 class ConsoleSettings(BaseModel):
@@ -126,6 +130,7 @@ async def settings(deps: Given, caller: Reader) -> ConsoleSettings:
     require(caller, Scope.ADMIN)
     operation = deps.console.operation
     limits, policy = operation.limits, operation.policy
+    backlog = await operation.outbox.backlog()
     return ConsoleSettings(
         version=deps.version,
         providers=[
@@ -156,6 +161,7 @@ async def settings(deps: Given, caller: Reader) -> ConsoleSettings:
                 name=one.name,
                 host=urlsplit(one.url).hostname or "",
                 types=sorted(one.types) if one.types is not None else None,
+                **asdict(backlog.get(one.name, WebhookBacklog())),
             )
             for one in operation.webhooks
         ],

@@ -12,6 +12,7 @@ from sandlot.platform.console.origins import ConsoleHosts
 from sandlot.platform.console.sandboxes import ConsoleSandboxes
 from sandlot.platform.console.usage import UsageSummary
 from sandlot.platform.core.model import RetentionPolicy, SessionLimits, Webhook
+from sandlot.platform.core.ports import DeliveryStore
 from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.queue import Queue
 
@@ -42,6 +43,7 @@ class Operation:
     limits: SessionLimits
     policy: RetentionPolicy
     webhooks: Sequence[Webhook]
+    outbox: DeliveryStore
     doctor: Callable[[], Awaitable[Sequence[DoctorFinding]]] = no_findings
 
 

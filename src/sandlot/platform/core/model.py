@@ -125,6 +125,15 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookBacklog:
+    """What has not reached one webhook. `problem`: why the newest of it did not."""
+
+    waiting: int = 0
+    given_up: int = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """A pending delivery of one event to one webhook."""
 

@@ -21,6 +21,7 @@ from sandlot.platform.core.model import (
     TerminalSize,
     UserKey,
     Webhook,
+    WebhookBacklog,
 )
 
 Clock = Callable[[], datetime]
@@ -271,6 +272,9 @@ class DeliveryStore(Protocol):
     async def postpone(self, delivery: int, until: datetime, problem: str) -> None: ...
 
     async def give_up(self, delivery: int, problem: str) -> None: ...
+
+    async def backlog(self) -> Mapping[str, WebhookBacklog]:
+        """What has not arrived, by webhook."""
 
 
 class KeyStore(Protocol):

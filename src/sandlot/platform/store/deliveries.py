@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
-from sandlot.platform.core.model import Delivery
+from sandlot.platform.core.model import Delivery, WebhookBacklog
 from sandlot.platform.store import records
 from sandlot.platform.store.database import Database
 from sandlot.platform.store.schema import deliveries, events
@@ -49,6 +49,23 @@ class SqlDeliveries:
 
     async def give_up(self, delivery: int, problem: str) -> None:
         await self._failed(delivery, None, problem)
+
+    async def backlog(self) -> Mapping[str, WebhookBacklog]:
+        given_up = deliveries.c.next_at.is_(None)
+        counts = select(
+            deliveries.c.webhook,
+            func.count().filter(~given_up),
+            func.count().filter(given_up),
+            func.max(deliveries.c.id).filter(deliveries.c.problem.is_not(None)),
+        ).group_by(deliveries.c.webhook)
+        async with self._database.read("count webhooks to send") as connection:
+            rows = (await connection.execute(counts)).all()
+            newest = select(deliveries.c.id, deliveries.c.problem).where(deliveries.c.id.in_([row[3] for row in rows]))
+            problems = {row[0]: row[1] for row in (await connection.execute(newest)).all()}
+        return {
+            webhook: WebhookBacklog(waiting=waiting, given_up=lost, problem=problems.get(last))
+            for webhook, waiting, lost, last in rows
+        }
 
     async def _failed(self, delivery: int, next_at: datetime | None, problem: str) -> None:
         change = update(deliveries).where(deliveries.c.id == delivery)

@@ -10,6 +10,7 @@ import { confirm } from "../../ui/confirm";
 import { CodeBlock } from "../../ui/copy";
 import { PageFrame, PageHead } from "../../ui/page";
 import { Empty, Shown } from "../../ui/states";
+import { SdkEnvironment } from "./environment";
 import table from "../../ui/table.module.css";
 import { Ago } from "../../ui/time";
 
@@ -63,6 +64,7 @@ export default function Keys() {
           )
         }
       </Shown>
+      <SdkEnvironment />
     </PageFrame>
   );
 }

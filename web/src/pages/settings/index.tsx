@@ -50,7 +50,7 @@ export default function SettingsPage() {
             <section><h2>Sessions</h2><FactGrid facts={[["Paused when idle for", seconds(policy.idle_pause)], ["Oldest", seconds(policy.max_age)], ["At the end of their time", policy.on_timeout], ["Events are kept for", seconds(policy.keep_events)], ["Ended ones are kept for", seconds(policy.keep_ended)]]} /></section>
             <section>
               <h2>Webhooks</h2>
-              {webhooks.length ? <div className={table.box}><table className={table.table}><thead><tr><th>Name</th><th>Host</th><th>Events</th></tr></thead><tbody>{webhooks.map((one) => <tr key={one.name}><td>{one.name}</td><td className="dim">{one.host}</td><td className="dim">{one.types?.join(", ") ?? "all"}</td></tr>)}</tbody></table></div> : <p className="dim">None. They are set up in <code>sandlot.toml</code>.</p>}
+              {webhooks.length ? <div className={table.box}><table className={table.table}><thead><tr><th>Name</th><th>Host</th><th data-wide>Events</th><th data-right>Waiting</th><th data-right>Given up</th><th data-wide>Last problem</th></tr></thead><tbody>{webhooks.map((one) => <tr key={one.name}><td>{one.name}</td><td className="dim">{one.host}</td><td data-wide className="dim">{one.types?.join(", ") ?? "all"}</td><td data-right className="num">{one.waiting}</td><td data-right className="num" style={one.given_up ? { color: "var(--red)" } : undefined}>{one.given_up}</td><td data-wide className="dim" title={one.problem ?? undefined}>{one.problem ?? ""}</td></tr>)}</tbody></table></div> : <p className="dim">None. They are set up in <code>sandlot.toml</code>.</p>}
             </section>
           </div>
         )}

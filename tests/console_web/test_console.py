@@ -71,5 +71,4 @@ def test_a_thousand_cards_and_fifty_thousand_entries_scroll_as_easily_as_a_few(s
     asyncio.run(write(database, cards, entries=()))
     asyncio.run(write(database, [short], entries=long_story(400)))
     asyncio.run(write(database, [long], entries=long_story(50_000)))
-    done = sum(task.status in (TaskStatus.DONE, TaskStatus.CANCELLED) for task in (*cards, short, long))
-    spec("frames", few="fix part 1", done=done, short="short000", shortLast=399, long="long0000", longLast=49998)
+    spec("frames", few="fix part 1", short="short000", shortLast=399, long="long0000", longLast=49998)

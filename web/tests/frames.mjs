@@ -42,7 +42,7 @@ await inBrowser(async ({ browser, context }) => {
   await until(async () => (await cards()) > 0, "the cards are there");
   const fewCards = await measured(browser, page, () => scrolled(page, lane));
   await page.getByLabel("Filter tasks by words").fill("");
-  await page.getByRole("region", { name: new RegExp(`^Done, ${GIVEN.done}`) }).waitFor();
+  await page.getByRole("region", { name: /^Done, \d{3}/ }).waitFor();
   const manyCards = await measured(browser, page, () => scrolled(page, lane));
   assert.ok((await cards()) < 150, "only cards in sight are drawn");
   compare("cards", fewCards, manyCards);

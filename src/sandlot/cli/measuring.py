@@ -19,6 +19,7 @@ KINDS = {
     "pause": "pauses, resumes and forks beside Docker",
     "templates": "builds beside `docker build`",
     "interpreter": "cells of the code interpreter beside a plain kernel",
+    "desktop": "create to first screenshot of a desktop, beside a Docker container that starts the same",
     "scale": "how many sandboxes one machine carries, and how cost grows",
     "tasks": "what a task costs beside the same by hand with Docker and git, clones, readers of timelines",
     "tunnel": "how fast sandboxes and the platform exchange bodies through a tunnel",

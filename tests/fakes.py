@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sandlot.engine.core.errors import MachineFailed, NotFound, PortClosed, StateUnusable, Unavailable
 from sandlot.engine.core.model import (
     Checkpoint,
+    EgressReport,
     Exit,
     Isolation,
     LogEntry,
@@ -60,6 +61,7 @@ class FakeNode:
         self.discarded: list[str] = []
         self.entries: list[LogEntry] = []
         self.exits = ExitLog()
+        self.egress = EgressReport()  # what left since the control plane last asked
         self.is_draining = False
         self.followed_to: str | None = None  # how far somebody has read `exits`; None: nobody does
 
@@ -261,6 +263,10 @@ class FakeHost:
         if not cursor:
             self._node.followed_to = page.cursor
         return NodeEvents(cursor=page.cursor, status=await self.status(), exits=page.exits, is_reset=page.is_reset)
+
+    async def egress(self) -> EgressReport:
+        report, self._node.egress = self._node.egress, EgressReport()
+        return report
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
         return await self._node.sweep(keep)

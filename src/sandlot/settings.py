@@ -81,6 +81,12 @@ class Settings(BaseSettings):
         None,
         description="Certificates (PEM) that every sandbox trusts besides its own, as a company's proxy needs: system store, curl, git, Python, Node.js.",
     )
+    egress_log: Literal["policy", "all"] = Field(
+        "policy",
+        description="Which connections of sandboxes the egress log has: those that a policy with names, rules or a proxy decides, and names "
+        "that were refused; or `all` to the ports 80 and 443, which then pass through the relays.",
+    )
+    keep_egress_days: int = Field(7, ge=1, le=3650, description="How long the egress log is kept.")
     warm_slots: int = Field(4, ge=0, description="Network slots kept ready beyond those in use.")
     pool_size: int = Field(
         2,

@@ -18,6 +18,7 @@ from sandlot.engine.api.app import build_app
 from sandlot.engine.api.deps import Deps
 from sandlot.engine.control.access import Access
 from sandlot.engine.control.create import CreateOptions
+from sandlot.engine.control.egress_history import EgressHistory
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.sandbox_request import SandboxLimits
 from sandlot.engine.control.secrets import Secrets
@@ -40,7 +41,7 @@ from sandlot.engine.node.idle_freezer import IdleFreezer
 from sandlot.engine.node.machine_files import BootRecord
 from sandlot.engine.node.machine_table import LiveMachine
 from sandlot.engine.node.proxy.app import LocalProxy
-from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlSecrets, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlEgress, SqlHistories, SqlSandboxes, SqlSecrets, SqlTemplates
 from sandlot.server.http import Server, build_server
 from sandlot.server.telemetry import Telemetry, Watched
 
@@ -121,6 +122,7 @@ class Doors:
     telemetry: Telemetry
     templates: SqlTemplates
     history: UsageHistory
+    egress: EgressHistory
     key: str
     team_id: str
     ports: dict[int, int] = field(default_factory=dict)  # port inside any sandbox -> port of the test's server
@@ -192,12 +194,14 @@ async def open_doors(
     team = await access.ensure_first_team()
     _, secret = await access.create_key(team.id, "tests")
     history = UsageHistory(control.nodes, control.lookup, SqlHistories(database))
+    egress = EgressHistory(control.nodes, control.lookup, SqlEgress(database), vault, now)
     deps = Deps(
         control=control,
         access=access,
         secrets=vault,
         templates=templates,
         history=history,
+        egress=egress,
         clock=now,
         version="0.0.0",
         max_body_bytes=max_body_mb << 20,
@@ -220,7 +224,19 @@ async def open_doors(
     try:
         async with serving(server):
             yield Doors(
-                server, gateway, control, access, vault, node, telemetry, templates, history, secret, team.id, ports
+                server,
+                gateway,
+                control,
+                access,
+                vault,
+                node,
+                telemetry,
+                templates,
+                history,
+                egress,
+                secret,
+                team.id,
+                ports,
             )
     finally:
         await control.close()

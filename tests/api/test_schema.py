@@ -21,7 +21,9 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 
 # The description depends on the routes alone, not on the services behind them.
-DEPS = Deps(**dict.fromkeys(("control", "access", "secrets", "templates", "history", "clock", "metrics")), version="0")  # type: ignore[arg-type]
+DEPS = Deps(
+    **dict.fromkeys(("control", "access", "secrets", "templates", "history", "egress", "clock", "metrics")), version="0"
+)  # type: ignore[arg-type]
 schema = schemathesis.openapi.from_dict(build_app(DEPS).openapi())
 
 

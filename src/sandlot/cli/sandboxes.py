@@ -113,6 +113,47 @@ def logs(*, id: Id, as_json: Json = False) -> None:
 
 @app.command()
 @of_instance
+def egress(
+    *,
+    id: Id,
+    as_json: Json = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print an entry in each line, as JSON.")] = False,
+) -> None:
+    """Print what left a sandbox, oldest first: where to, how much, under which rule, with which secrets, or why not."""
+    entries: list[dict[str, Any]] = []
+    while True:
+        after = entries[-1]["number"] if entries else 0
+        page = client.get(settings(), f"{_path(id)}/egress?after={after}")
+        if jsonl:
+            for entry in page["entries"]:
+                print(json.dumps(entry))
+        entries += page["entries"]
+        if not page["entries"]:
+            break
+    if as_json:
+        output.print_json({"entries": entries, "leftOut": page["leftOut"]})
+    elif not jsonl:
+        rows = [
+            (
+                entry["at"],
+                f"{entry['host']}:{entry['port']}",
+                entry["connections"],
+                "allowed" if entry["allowed"] else f"denied: {entry['reason']}",
+                entry["bytesOut"],
+                entry["bytesIn"],
+                entry["rule"],
+                ", ".join(entry["secrets"]),
+            )
+            for entry in entries
+        ]
+        titles = ("at", "host", "connections", "outcome", "bytes out", "bytes in", "rule", "secrets")
+        output.print_table(titles, rows, "Nothing was noted.")
+    if page["leftOut"]:
+        output.say(f"{page['leftOut']} more connections were counted and left out.")
+
+
+@app.command()
+@of_instance
 def kill(
     *,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Sandboxes to end.")] = None,

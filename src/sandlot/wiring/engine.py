@@ -15,6 +15,7 @@ from sandlot.engine.api.app import build_app
 from sandlot.engine.api.deps import Deps
 from sandlot.engine.control.access import Access
 from sandlot.engine.control.create import CreateOptions
+from sandlot.engine.control.egress_history import EgressHistory
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.port_grants import PortGrants
 from sandlot.engine.control.sandbox_request import SandboxLimits
@@ -24,7 +25,7 @@ from sandlot.engine.core.errors import Unauthorized
 from sandlot.engine.core.model import State
 from sandlot.engine.gateway.app import App, Gateway
 from sandlot.engine.gateway.routes import Routes
-from sandlot.engine.store import Database, SqlAccess, SqlHistories, SqlSandboxes, SqlSecrets, SqlTemplates
+from sandlot.engine.store import Database, SqlAccess, SqlEgress, SqlHistories, SqlSandboxes, SqlSecrets, SqlTemplates
 from sandlot.recipes.stock import StockNotes
 from sandlot.recipes.stock_templates import StockTemplates
 from sandlot.server import telemetry
@@ -70,6 +71,7 @@ async def open_engine(
         builds = await stack.enter_async_context(open_builds(settings, database, built, control, stock))
         stack.push_async_callback(stock.close)
         history = UsageHistory(control.nodes, control.lookup, SqlHistories(database))
+        egress = EgressHistory(control.nodes, control.lookup, SqlEgress(database), vault, now)
         numbers, grants = telemetry.Telemetry(), PortGrants()
         deps = Deps(
             control=control,
@@ -77,6 +79,7 @@ async def open_engine(
             secrets=vault,
             templates=SqlTemplates(database),
             history=history,
+            egress=egress,
             builder=builds.builder,
             cleanup=builds.cleanup,
             stock=StockMaker(stock),
@@ -116,6 +119,8 @@ async def open_engine(
                 reconciler.run,
                 history.run,
                 partial(history.tidy, now),
+                egress.run,
+                partial(egress.tidy, timedelta(days=settings.keep_egress_days)),
                 builds.cleanup.run,
                 *built.node.loops(),
             ),

@@ -18,6 +18,7 @@ from sandlot.engine.core.ports import Runtime
 from sandlot.engine.node.boot import Guest, MachineBoot
 from sandlot.engine.node.boot_snapshots import BootSnapshots
 from sandlot.engine.node.checkpoint_store import CheckpointStore
+from sandlot.engine.node.egress_reports import EgressReports
 from sandlot.engine.node.envd.client import EnvdClient
 from sandlot.engine.node.envd.commands import CommandClient
 from sandlot.engine.node.idle_freezer import IdleFreezer
@@ -72,6 +73,7 @@ async def open_node(settings: Settings) -> AsyncIterator[BuiltNode]:
             settings.dns_servers,
             settings.warm_slots,
             trusted := _guest_authorities(settings.guest_ca_file),
+            settings.egress_log == "all",
         )
         await network.open()
         stack.push_async_callback(network.close)
@@ -107,6 +109,8 @@ async def _parts(
         parts=Parts(runtimes=runtimes, network=network, boot=boot, envd=envd, checkpoints=store),
         scratch=data_dir / "taken",
     )
+    reports = EgressReports(table.sandbox_of)
+    network.on_flows = reports.note
     snapshots = BootSnapshots(
         machines=factory, checkpoints=store, guest=directory.name, layers_dir=layers_dir, most=settings.boot_snapshots
     )
@@ -129,6 +133,7 @@ async def _parts(
         ),
         store=store,
         inventory=Inventory(machines=factory, network=network, checkpoints=store, guest=directory),
+        egress=reports,
     )
 
 

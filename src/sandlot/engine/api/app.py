@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from sandlot.engine.api import (
     builds,
+    egress,
     errors,
     health,
     histories,
@@ -48,6 +49,7 @@ def build_app(deps: Deps) -> FastAPI:
     for router in (
         observations.router,
         histories.router,
+        egress.router,
         sandboxes.router,
         snapshots.router,
         tags.router,

@@ -12,6 +12,7 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 from sandlot.engine.builds import Builder
 from sandlot.engine.builds.cleanup import Cleanup
 from sandlot.engine.control.access import Access, Caller
+from sandlot.engine.control.egress_history import EgressHistory
 from sandlot.engine.control.plane import ControlPlane
 from sandlot.engine.control.port_grants import PortGrants
 from sandlot.engine.control.secrets import Secrets
@@ -30,6 +31,7 @@ class Deps:
     secrets: Secrets
     templates: TemplateStore
     history: UsageHistory
+    egress: EgressHistory
     clock: Clock
     version: str
     max_body_bytes: int = 16 << 20

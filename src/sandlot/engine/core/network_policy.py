@@ -30,6 +30,7 @@ class Rules:
     headers: tuple[HeaderRule, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # values of those that `headers` name
     proxy: EgressProxy | None = None
+    watched: bool = False  # connections to web ports pass through the relay, which tells of them
 
     @property
     def denies_all(self) -> bool:

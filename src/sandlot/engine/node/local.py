@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sandlot.engine.core.errors import EngineError
 from sandlot.engine.core.model import (
+    EgressReport,
     LogEntry,
     Machine,
     NetworkPolicy,
@@ -25,6 +26,7 @@ from sandlot.engine.core.model import (
 from sandlot.engine.node.boot_snapshots import BootSnapshots
 from sandlot.engine.node.checkpoint_store import CheckpointStore
 from sandlot.engine.node.checkpoints import Checkpoints
+from sandlot.engine.node.egress_reports import EgressReports
 from sandlot.engine.node.idle_freezer import IdleFreezer
 from sandlot.engine.node.inventory import Inventory
 from sandlot.engine.node.logs import SandboxLogs
@@ -49,6 +51,7 @@ class NodeParts:
     logs: SandboxLogs
     store: CheckpointStore
     inventory: Inventory
+    egress: EgressReports
 
 
 class LocalMachines:
@@ -136,6 +139,9 @@ class LocalHost:
     async def events(self, cursor: str, *, wait_s: float) -> NodeEvents:
         page = await self._parts.factory.exits.page(cursor, wait_s)
         return NodeEvents(cursor=page.cursor, status=await self.status(), exits=page.exits, is_reset=page.is_reset)
+
+    async def egress(self) -> EgressReport:
+        return self._parts.egress.take()
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
         await self._parts.logs.purge()

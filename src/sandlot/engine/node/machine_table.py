@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from sandlot.engine.core.errors import NotFound
 from sandlot.engine.core.model import Instance, Machine, Usage
 from sandlot.engine.node import machine_files
 from sandlot.engine.node.machine_files import BootRecord, Window
+
+LEASES = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +52,9 @@ class MachineTable:
         self._node, self._top = node, directory
         self._live: dict[str, LiveMachine] = {}
         self._acts: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._leases: OrderedDict[str, str] = (
+            OrderedDict()
+        )  # sandboxes by the machine that was leased to them, also lately
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     # -- finding ---------------------------------------------------------------------------------------------------
@@ -77,7 +83,16 @@ class MachineTable:
         del self._live[live.sandbox_id]
         self._link(machine.sandbox_id).symlink_to(live.instance.machine_id)
         live.machine = machine
+        self._leases[live.instance.machine_id] = machine.sandbox_id
+        if len(self._leases) > LEASES:
+            self._leases.popitem(last=False)
         self.put(live)
+
+    def sandbox_of(self, machine_id: str) -> str:
+        """Whose machine it is, or was until a moment ago."""
+        if machine_id in self._leases:
+            return self._leases[machine_id]
+        return next(iter(self.sandbox_ids({machine_id})))
 
     # -- on disk ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from sandlot.engine.store.access import SqlAccess
 from sandlot.engine.store.builds import SqlBuilds
 from sandlot.engine.store.database import Database
+from sandlot.engine.store.egress import SqlEgress
 from sandlot.engine.store.histories import SqlHistories
 from sandlot.engine.store.sandboxes import SqlSandboxes
 from sandlot.engine.store.secrets import SqlSecrets
@@ -13,6 +14,7 @@ __all__ = [
     "Database",
     "SqlAccess",
     "SqlBuilds",
+    "SqlEgress",
     "SqlHistories",
     "SqlSandboxes",
     "SqlSecrets",

@@ -11,7 +11,16 @@ from sandlot.engine.core.errors import Conflict
 from sandlot.engine.core.model import Key, State, Team
 from sandlot.engine.store import records
 from sandlot.engine.store.database import Database
-from sandlot.engine.store.schema import builds, keys, sandboxes, secrets, teams, templates
+from sandlot.engine.store.schema import (
+    builds,
+    egress_entries,
+    egress_left_out,
+    keys,
+    sandboxes,
+    secrets,
+    teams,
+    templates,
+)
 
 
 class SqlAccess:
@@ -39,7 +48,7 @@ class SqlAccess:
                 count = (await connection.execute(query)).scalar_one()
                 if count:
                     raise Conflict(f"the team still has {what} ({count}); delete them with one of its keys first")
-            for table in (keys, sandboxes, builds, secrets):
+            for table in (keys, sandboxes, builds, secrets, egress_entries, egress_left_out):
                 await connection.execute(delete(table).where(table.c.team_id == team_id))
             return (await connection.execute(delete(teams).where(teams.c.id == team_id))).rowcount == 1
 

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaD
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "0007"  # the newest migration: a database that has it needs no look at the migrations at all
+REVISION = "0008"  # the newest migration: a database that has it needs no look at the migrations at all
 
 metadata = MetaData()
 
@@ -191,4 +191,33 @@ secrets = Table(
     Column("last_used_at", UtcTime),
     Index("secrets_team_name", "team_id", "name", unique=True),
     Index("secrets_list", "team_id", "created_at", "id"),
+)
+
+egress_entries = Table(
+    "egress_entries",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("team_id", String, nullable=False),
+    Column("sandbox_id", String, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("host", String, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("allowed", Boolean, nullable=False),
+    Column("connections", Number, nullable=False),
+    Column("bytes_out", Number, nullable=False),
+    Column("bytes_in", Number, nullable=False),
+    Column("rule", String),
+    Column("reason", String),
+    Column("secrets", Json, nullable=False),
+    Index("egress_entries_sandbox", "sandbox_id", "id"),
+    Index("egress_entries_age", "at"),
+)
+
+egress_left_out = Table(
+    "egress_left_out",
+    metadata,
+    Column("sandbox_id", String, primary_key=True),
+    Column("team_id", String, nullable=False),
+    Column("connections", Number, nullable=False),
+    Column("at", UtcTime, nullable=False),
 )

@@ -13,6 +13,7 @@ from sandlot.engine.core.model.build import (
     StepRun,
     built,
 )
+from sandlot.engine.core.model.egress import EgressEntry, EgressReport
 from sandlot.engine.core.model.machine import (
     ENVD_PORT,
     GUEST_MOUNT,
@@ -49,7 +50,9 @@ __all__ = [
     "BuildStatus",
     "Checkpoint",
     "Content",
+    "EgressEntry",
     "EgressProxy",
+    "EgressReport",
     "Exit",
     "HeaderRule",
     "Image",

@@ -8,6 +8,7 @@ from sandlot.engine.core.ports.runtime import Capturing, Freezing, LayerExportin
 from sandlot.engine.core.ports.store import (
     AccessStore,
     BuildStore,
+    EgressStore,
     HistoryStore,
     SandboxStore,
     SecretStore,
@@ -21,6 +22,7 @@ __all__ = [
     "BuildStore",
     "Capturing",
     "Clock",
+    "EgressStore",
     "Freezing",
     "HistoryStore",
     "Images",

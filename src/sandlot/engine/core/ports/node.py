@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from sandlot.engine.core.model import (
     Checkpoint,
+    EgressReport,
     LogEntry,
     Machine,
     NetworkPolicy,
@@ -99,6 +100,9 @@ class NodeHost(Protocol):
 
         An empty cursor means from now on.
         """
+
+    async def egress(self) -> EgressReport:
+        """What left sandboxes since this was last asked."""
 
     async def sweep(self, keep: Collection[str]) -> Sequence[str]:
         """Free what is under no name in `keep` (machines, slots, mounts, cgroups, checkpoints); say what was freed."""

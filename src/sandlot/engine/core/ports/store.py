@@ -9,6 +9,7 @@ from typing import Protocol
 from sandlot.engine.core.model import (
     Build,
     BuildStatus,
+    EgressEntry,
     Key,
     LifecycleMark,
     LogEntry,
@@ -187,3 +188,18 @@ class SecretStore(Protocol):
 
     async def touch(self, team_id: str, names: Collection[str], at: datetime) -> None:
         """Note that they were used."""
+
+
+class EgressStore(Protocol):
+    """What left sandboxes; so many rows for each, and the number of connections that had no room."""
+
+    async def add(
+        self, team_id: str, sandbox_id: str, entries: Sequence[EgressEntry], left_out: int, at: datetime
+    ) -> None: ...
+
+    async def page(
+        self, team_id: str, sandbox_id: str, *, after: int, limit: int
+    ) -> tuple[Sequence[tuple[int, EgressEntry]], int]:
+        """Entries behind a number, with their numbers, oldest first; and how many connections have none."""
+
+    async def purge(self, before: datetime) -> int: ...

@@ -46,6 +46,7 @@ def rules_out(rules: Rules) -> dict[str, Any]:
         "headers": encode(rules.headers),
         "secrets": dict(rules.secrets),
         "proxy": encode(rules.proxy),
+        "watched": rules.watched,
     }
 
 
@@ -59,4 +60,5 @@ def rules_in(data: Mapping[str, Any]) -> Rules:
         headers=decode(tuple[HeaderRule, ...], data["headers"]),
         secrets=data["secrets"],
         proxy=decode(EgressProxy | None, data["proxy"]),
+        watched=data["watched"],
     )

@@ -132,13 +132,13 @@ table ip sandlot {{
 def policy_rules(rules: Rules) -> str:
     """The change from any policy to this one, as one transaction."""
     chain, divert = "add rule ip sandlot divert", []
-    if rules.domains or rules.headers or rules.proxy:
+    if rules.domains or rules.headers or rules.proxy or rules.watched:
         divert.append(f"{chain} ip daddr {GUEST_GATEWAY} return")
     if rules.headers:  # HTTP over QUIC would pass beside the rules; clients go on with TCP
         divert.append(f"{chain} udp dport 443 drop")
     if rules.proxy:
         divert.append(f"{chain} meta l4proto tcp redirect to :{EGRESS_PORT}")
-    elif rules.headers:
+    elif rules.headers or rules.watched:
         divert.append(f"{chain} tcp dport {{ 80, 443 }} redirect to :{EGRESS_PORT}")
     elif rules.domains:
         divert.append(f"{chain} ip daddr @allow return")

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 from sandlot.engine.core.errors import Conflict, EngineError, InvalidRequest, NoCapacity, NotFound, Unavailable
 from sandlot.engine.core.model import NetworkPolicy, Slot
@@ -48,12 +49,18 @@ class Slots:
         dns_servers: tuple[str, ...] = (),
         warm: int = 4,
         trusted: str | None = None,
+        watches: bool = False,
     ) -> None:
-        """`trusted`: certificates (PEM) that servers may be signed by whose connections are opened, besides the host's own."""
+        """`watches`: connections to web ports pass through the relays for the log's sake, whatever the policy.
+        `trusted`: certificates (PEM) that servers may be signed by whose connections are opened, besides the host's own."""
         self._egress = EgressAuthority(data_dir / "egress", instance)
         self._data_dir, self._instance, self._pool, self._opened = data_dir, instance, range, allow_private
         self.relays = Relays(dns_servers, allow_private, range, self._egress.certify, trusted)
         self._resolver = Resolver(dns_servers, allow_private, range)
+        self.on_flows: Callable[[str, Mapping[str, Any]], None] = lambda *_: None  # a machine, and what left it
+        self.relays.on_flows = self._flowed
+        self._owners: dict[int, str] = {}  # machines by the index of their slot, until nothing more is told of it
+        self._watches = watches
         self._warm = warm
         self._claims = Claims(data_dir / "network" / "claims")
         self._block = range
@@ -119,7 +126,7 @@ class Slots:
                 raise Unavailable(
                     f"network slot {plan.index} is claimed by somebody else; restart the server to repair"
                 )
-            self._held[machine_id] = held
+            self._held[machine_id], self._owners[plan.index] = held, machine_id
             await self._enforce(held, policy)
         except BaseException:
             if self._held.get(machine_id) is held:
@@ -145,7 +152,7 @@ class Slots:
         except BaseException:
             await self.relays.release(index)
             raise
-        self._held[machine_id] = held
+        self._held[machine_id], self._owners[index] = held, machine_id
         return plan.slot()
 
     async def apply(self, machine_id: str, policy: NetworkPolicy) -> None:
@@ -169,6 +176,10 @@ class Slots:
             if self._is_whole(index)
         }
 
+    def _flowed(self, index: int, flows: Mapping[str, Any]) -> None:
+        if (machine_id := self._owners.get(index)) is not None:
+            self.on_flows(machine_id, flows)
+
     async def _check_proxy(self, policy: NetworkPolicy) -> None:
         proxy = policy.egress_proxy
         if proxy is not None and not await self._resolver.addresses(proxy.host, _OPEN):
@@ -178,7 +189,7 @@ class Slots:
 
     async def _enforce(self, held: _Held, policy: NetworkPolicy, *, known: bool = True) -> None:
         """Put a policy in force: first in the kernel, then in the relays, which also end what is no longer allowed."""
-        wanted = compile_rules(policy)
+        wanted = replace(compile_rules(policy), watched=self._watches)
         if not known or wanted != held.rules:
             try:
                 await kernel.load_router_rules(held.plan, rules.policy_rules(wanted))
@@ -231,6 +242,7 @@ class Slots:
     async def _discard(self, plan: SlotPlan) -> None:
         """A used slot is removed, not cleaned: no connection, rule or neighbour of its former life can stay."""
         await self.relays.release(plan.index)
+        self._owners.pop(plan.index, None)
         await kernel.remove([plan])
         self._claims.drop(plan.index)
         self._busy.discard(plan.index)

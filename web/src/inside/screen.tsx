@@ -41,7 +41,7 @@ export function Screen({ sandboxId }: { sandboxId: string }) {
         {mayWrite(me) && <Switch size="xs" label="Take control" checked={control} onChange={(event) => setControl(event.currentTarget.checked)} />}
         <Tooltip label="Full screen"><ActionIcon aria-label="Full screen" size={24} onClick={() => void frame.current?.requestFullscreen()}><Maximize size={14} /></ActionIcon></Tooltip>
       </div>
-      <div className={classes.place} ref={place} role="img" aria-label="The sandbox's desktop" data-state={state} />
+      <div className={classes.place} ref={place} role="application" aria-label="The sandbox's desktop" data-state={state} />
     </div>
   );
 }

@@ -294,6 +294,14 @@ async def test_root_inside_is_nobody_outside(prisoner: Prisoner) -> None:
         assert theirs != own, f"process {pid} has the host's user namespace: {text}"
 
 
+async def test_no_process_inside_has_a_right_that_root_there_could_borrow(prisoner: Prisoner) -> None:
+    """Root traces any process of its machine, and so acts with that one's capabilities."""
+    said = await prisoner.sh("cat /proc/[0-9]*/status | grep -E 'CapPrm|CapEff|CapBnd'")
+    held = {int(line.split()[1], 16) for line in said.splitlines()}
+    allowed = 1 << 21 if prisoner.runtime == "gvisor" else 0  # admin in runsc's own kernel, which root has in any case
+    assert held and not any(each & (1 << 21 | 1 << 12 | 1 << 39) & ~allowed for each in held)
+
+
 async def test_programs_with_a_set_user_id_bit_gain_nothing_outside(prisoner: Prisoner) -> None:
     program = f"--library-path {GUEST_MOUNT}/lib {GUEST_MOUNT}/bin/python3 -I -S -B"
     said = await prisoner.sh(f"""

@@ -66,6 +66,21 @@ def test_websockets_whose_clients_do_not_read_hold_next_to_nothing(server: Serve
             received += len(clients[0].recv(1 << 20))
 
 
+STOP_THE_DAEMON = "import ctypes, time; assert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0; print('traced', flush=True); time.sleep(600)"
+
+
+def test_a_sandbox_ends_whose_daemon_was_stopped_by_root_inside(server: Server) -> None:
+    sandbox = server.create()
+    sandbox.files.write("/tmp/stop.py", STOP_THE_DAEMON)
+    with contextlib.suppress(Exception):  # nobody is left to tell how it went
+        sandbox.commands.run("python3 /tmp/stop.py", user="root", request_timeout=3, timeout=3)
+    with pytest.raises(Exception):  # noqa: B017
+        sandbox.commands.run("true", request_timeout=2, timeout=2)
+    with server.http() as client:
+        assert client.delete(f"/sandboxes/{sandbox.sandbox_id}").status_code == 204
+    assert sandbox.sandbox_id not in server.running()
+
+
 @contextlib.contextmanager
 def _websocket(server: Server, sandbox_id: str) -> Iterator[socket.socket]:
     key = base64.b64encode(os.urandom(16)).decode()

@@ -165,7 +165,7 @@ class GVisor(OciDriver):
         return (
             str(self._programs.path(record.program)), "--root", str(self._root), "--log", str(record.bundle / "log"), PLATFORM,
             "--network=sandbox", "--net-raw", "--net-disconnect-ok", "--host-uds=none", "--file-access=exclusive",
-            "--file-access-mounts=exclusive", f"--overlay2={overlay}",
+            "--file-access-mounts=exclusive", f"--overlay2={overlay}", "--cpu-num-from-quota",
         )  # fmt: skip
 
     def _config(self, spec: MachineSpec, root: Path, guest: Path, stage: Path, ids: IdRange) -> dict[str, object]:

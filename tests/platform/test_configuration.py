@@ -139,3 +139,11 @@ async def test_agent_types_choose_provider_template_time_and_variables(tmp_path:
         assert plain.info.provider == "here" and len(here.made) == 1
         stored = b"".join(file.read_bytes() for file in tmp_path.glob("platform.db"))
         assert b"k-cloud" not in stored
+
+
+def test_a_secret_may_be_bound_to_hosts() -> None:
+    text = '[secrets]\nA = { env = "A_VALUE", hosts = ["api.example.com", "*.example.org"] }\nB = { env = "B_VALUE" }\n'
+    found = load_text(text, {"A_VALUE": "a", "B_VALUE": "b"}, has_engine=True)
+    assert found.secrets == {"A": "a", "B": "b"} and found.secret_hosts == {"A": ("api.example.com", "*.example.org")}
+    with pytest.raises(ConfigurationError, match=r"secrets\.A"):
+        load_text('[secrets]\nA = { env = "A_VALUE", hosts = ["https://x"] }\n', {"A_VALUE": "a"}, has_engine=True)

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 from tests.e2e.server import Server
@@ -13,8 +14,15 @@ from tests.platform.docker_world import of_docker
 from tests.platform.fakes import ScriptedProvider
 from tests.platform.world import until
 
-from sandlot.platform.core.errors import NotFound, ProviderRefused, SandboxGone, Unavailable
-from sandlot.platform.core.model import FileChange, FileChangeKind, SandboxSpec, TerminalSize
+from sandlot.platform.core.errors import InvalidRequest, NotFound, ProviderRefused, SandboxGone, Unavailable
+from sandlot.platform.core.model import (
+    BoundSecret,
+    FileChange,
+    FileChangeKind,
+    SandboxNetwork,
+    SandboxSpec,
+    TerminalSize,
+)
 from sandlot.platform.core.ports import Box, Channel, Provider
 from sandlot.platform.providers.e2b import Address, E2BProvider
 
@@ -194,3 +202,21 @@ async def test_a_platform_sees_its_own_sandboxes_only(engine: Server) -> None:
         assert list(await other.inventory()) == []
     finally:
         await one.kill(made)
+
+
+async def test_bound_secrets_are_kept_with_the_provider_and_leave_by_rule(engine: Server) -> None:
+    provider = real(engine)
+    provider._secrets = {"TOKEN": "canary-3c9e"}
+    bound = (BoundSecret(name="TOKEN", hosts=("api.example.com", "*.example.org")),)
+    made = await provider.create(replace(spec(), network=SandboxNetwork(secrets=bound)))
+    try:
+        with engine.http() as client:
+            shown = client.get(f"/sandboxes/{made}").json()["network"]["rules"]
+            assert set(shown) == {"api.example.com", "*.example.org"}
+            wanted = {"SECRET_PLACEHOLDER_TOKEN": "${e2b.secrets.platform-TOKEN}"}
+            assert all(rule[0]["transform"]["headers"] == wanted for rule in shown.values())
+            assert client.get("/secrets/platform-token").json()["currentVersion"] == 1
+            with pytest.raises(InvalidRequest, match="configuration"):
+                await provider.create(replace(spec(), network=SandboxNetwork(secrets=(replace(bound[0], name="X"),))))
+    finally:
+        await provider.kill(made)

@@ -34,6 +34,7 @@ class ProviderParts:
 @asynccontextmanager
 async def build_providers(parts: ProviderParts) -> AsyncIterator[dict[str, Provider]]:
     made: dict[str, Provider] = {}
+    config = parts.configuration
     async with AsyncExitStack() as stack:
         for name, plan in parts.configuration.providers.items():
             if isinstance(plan.table, DockerTable):
@@ -52,6 +53,7 @@ async def build_providers(parts: ProviderParts) -> AsyncIterator[dict[str, Provi
                     platform=parts.platform,
                     template=plan.table.template,
                     timeout_s=plan.table.timeout,
+                    secrets={name: config.secrets[name] for name in config.secret_hosts},
                 )
         yield made
 

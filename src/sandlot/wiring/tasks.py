@@ -175,6 +175,10 @@ def _boxes(parts: TaskParts, models: TaskModels) -> TaskBoxes:
         state=parts.session_state,
         tunnels=parts.tunnels,
         agents=parts.agents,
-        defaults=BoxDefaults(settings=parts.configuration.agents, secrets=parts.configuration.secrets),
+        defaults=BoxDefaults(
+            settings=parts.configuration.agents,
+            secrets=parts.configuration.secrets,
+            secret_hosts=parts.configuration.secret_hosts,
+        ),
         routes=routes,
     )

@@ -30,6 +30,7 @@ from sandlot.platform.config.providers import (
     LocalTable,
     ProviderConfig,
     ProviderTable,
+    SecretReference,
     Timeout,
     ValueReference,
     provider_config,
@@ -115,7 +116,7 @@ class _File(ConfigTable):
     limits: LimitsTable = LimitsTable()
     policy: PolicyTable = PolicyTable()
     tasks: Annotated[TasksTable, Field(default_factory=lambda: TasksTable.model_validate({}))]
-    secrets: Mapping[Name, ValueReference] = {}
+    secrets: Mapping[Name, SecretReference] = {}
     webhooks: tuple[WebhookTable, ...] = ()
     console: ConsoleTable = ConsoleTable()
     github: GitHubTable | None = None
@@ -141,6 +142,7 @@ class Configuration(BaseModel):
     tasks: TaskPolicy
     task_agent: str
     secrets: Annotated[Mapping[str, str], Field(repr=False)]
+    secret_hosts: Mapping[str, tuple[str, ...]] = {}  # of those that leave with requests and are never inside
     webhooks: Sequence[Webhook]
     github: GitHubConfig | None = None
     triggers: Sequence[TriggerRule] = DEFAULT_RULES
@@ -183,6 +185,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, *, has
         tasks=_task_policy(file.tasks),
         task_agent=file.tasks.agent,
         secrets=look_up.values("secrets", file.secrets),
+        secret_hosts={name: each.hosts for name, each in file.secrets.items() if each.hosts},
         webhooks=[_webhook(table, look_up) for table in file.webhooks],
         github=github_config(place, file.github, look_up.secret),
         triggers=trigger_rules(place, file.triggers),

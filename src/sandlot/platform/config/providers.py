@@ -31,6 +31,12 @@ class ValueReference(ConfigTable):
         return self
 
 
+class SecretReference(ValueReference):
+    """`hosts`: it leaves with requests to these and is never inside; none: agents get the value itself."""
+
+    hosts: tuple[Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9._-]{1,120}$")], ...] = ()
+
+
 class _Keyed(ConfigTable):
     key_env: str | None = None
     key_file: Path | None = None

@@ -41,12 +41,25 @@ LIVE = frozenset(SessionStatus) - TERMINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundSecret:
+    """A secret that leaves with requests to some hosts. Inside there is a word that stands for it."""
+
+    name: str
+    hosts: tuple[str, ...]
+
+    @property
+    def placeholder(self) -> str:
+        return f"SECRET_PLACEHOLDER_{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxNetwork:
     """What a sandbox may reach. `allow` are hosts that may be reached although `internet` is off."""
 
     internet: bool = True
     allow: tuple[str, ...] = ()
     is_private: bool = False  # its ports are for the platform alone
+    secrets: tuple[BoundSecret, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,6 +304,10 @@ def _lease_end(timeout_s: int) -> str:
 
 
 def _network(wanted: SandboxNetwork) -> str:
+    if wanted.secrets:
+        raise InvalidRequest(
+            "Docker has no secrets that leave with requests: leave out `hosts`, or choose another backend"
+        )
     if wanted.internet:
         return NETWORK
     if wanted.allow:

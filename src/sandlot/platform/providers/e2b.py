@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from e2b import AsyncSandbox, SandboxQuery, SandboxState
+from e2b import AsyncSandbox, AsyncSecret, SandboxQuery, SandboxState, SecretNotFoundException
 
 from sandlot.platform.core.console import GrantedAddress
-from sandlot.platform.core.errors import SandboxGone
-from sandlot.platform.core.model import ProviderSandbox, SandboxNetwork, SandboxSpec
+from sandlot.platform.core.errors import InvalidRequest, SandboxGone
+from sandlot.platform.core.model import BoundSecret, ProviderSandbox, SandboxNetwork, SandboxSpec
 from sandlot.platform.core.ports import Box
 from sandlot.platform.providers.e2b_box import E2BBox
 from sandlot.platform.providers.e2b_errors import translated
@@ -62,7 +62,10 @@ class E2BProvider:
         platform: str,
         template: str | None = None,
         timeout_s: int = 3600,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
+        """`secrets`: values of those that leave with requests; the provider keeps them."""
+        self._secrets, self._given = secrets or {}, set[str]()
         self.name, self.template, self.timeout_s = name, template, timeout_s
         self._address, self._platform = address, platform
         self._boxes: dict[str, tuple[float, E2BBox]] = {}
@@ -73,6 +76,7 @@ class E2BProvider:
 
     async def create(self, spec: SandboxSpec) -> str:
         address = await self._address()
+        await self._give(spec.network.secrets, address)
         with translated(self.name, "start a sandbox"):
             made = await AsyncSandbox.create(
                 spec.template,
@@ -87,6 +91,19 @@ class E2BProvider:
             )
         self._keep(made, address)
         return made.sandbox_id
+
+    async def _give(self, wanted: Sequence[BoundSecret], address: Address) -> None:
+        """Have the provider know the values, once in the life of this process: the configuration may have changed."""
+        for name in {bound.name for bound in wanted} - self._given:
+            if name not in self._secrets:
+                raise InvalidRequest(f"secret {name!r} is not in the configuration any more; add it to [secrets]")
+            value, kept = self._secrets[name], _kept_name(name)
+            with translated(self.name, "keep a secret"):
+                try:
+                    await AsyncSecret.update(kept, value, **address.params())
+                except SecretNotFoundException:
+                    await AsyncSecret.create(kept, value, **address.params())
+            self._given.add(name)
 
     async def connect(self, sandbox_id: str, timeout_s: int) -> Box:
         known = self._boxes.get(sandbox_id)
@@ -180,14 +197,24 @@ class E2BProvider:
         return box
 
 
+def _kept_name(name: str) -> str:
+    return f"platform-{name}"
+
+
 def _reachable(network: SandboxNetwork, address: Address) -> dict[str, Any]:
+    rules: dict[str, Any] = {}
+    for bound in network.secrets:
+        for host in bound.hosts:
+            rule = rules.setdefault(host.lower(), [{"transform": {"headers": {}}}])[0]
+            rule["transform"]["headers"][bound.placeholder] = AsyncSecret.fill(_kept_name(bound.name))
+    ruled = {"rules": rules} if rules else {}
     if network.is_private:
-        return {"network": {"allow_public_traffic": False, **_mask(address)}}
+        return {"network": {"allow_public_traffic": False, **_mask(address), **ruled}}
     if network.internet:
-        return {}
+        return {"network": ruled} if ruled else {}
     if not network.allow:
         return {"allow_internet_access": False}
-    return {"network": {"deny_out": [EVERYTHING], "allow_out": list(network.allow)}}
+    return {"network": {"deny_out": [EVERYTHING], "allow_out": list(network.allow), **ruled}}
 
 
 def _mask(address: Address) -> dict[str, str]:

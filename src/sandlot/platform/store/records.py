@@ -11,6 +11,7 @@ from sandlot.platform.core.console import BrowserSession, LoginLink
 from sandlot.platform.core.events import Event, Subject
 from sandlot.platform.core.model import (
     BackgroundCommand,
+    BoundSecret,
     CommandStatus,
     SandboxNetwork,
     Scope,
@@ -47,14 +48,21 @@ def session_row(record: Session) -> dict[str, Any]:
         "status": record.status.value,
         "envs": dict(record.envs),
         "metadata": dict(record.metadata),
-        "network": {"internet": record.network.internet, "allow": list(record.network.allow)},
+        "network": {
+            "internet": record.network.internet,
+            "allow": list(record.network.allow),
+            "secrets": [{"name": each.name, "hosts": list(each.hosts)} for each in record.network.secrets],
+        },
         "alternatives": [asdict(option) for option in record.alternatives],
         "live_key": record.live_key,
     }
 
 
 def _network(stored: Mapping[str, Any] | None) -> SandboxNetwork:
-    return SandboxNetwork(internet=stored["internet"], allow=tuple(stored["allow"])) if stored else SandboxNetwork()
+    if not stored:
+        return SandboxNetwork()
+    bound = (BoundSecret(name=each["name"], hosts=tuple(each["hosts"])) for each in stored.get("secrets") or ())
+    return SandboxNetwork(internet=stored["internet"], allow=tuple(stored["allow"]), secrets=tuple(bound))
 
 
 def command(row: Row) -> BackgroundCommand:

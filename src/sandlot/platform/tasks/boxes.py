@@ -14,6 +14,7 @@ from sandlot.platform.core.errors import Busy, Conflict, NotFound, PlatformError
 from sandlot.platform.core.model import (
     TERMINAL,
     AgentSettings,
+    BoundSecret,
     Caller,
     SandboxNetwork,
     Scope,
@@ -127,6 +128,7 @@ class BoxDefaults:
 
     settings: Mapping[str, AgentSettings] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of those that are never inside
 
 
 class TaskBoxes:
@@ -181,7 +183,9 @@ class TaskBoxes:
             agent_type=attempt.agent if settings is not None else None,
             provider=provider,
             metadata={TASK_METADATA: task.id, "sandlot-attempt": str(attempt.number)},
-            network=SandboxNetwork(internet=spec.network.internet, allow=spec.network.allow),
+            network=SandboxNetwork(
+                internet=spec.network.internet, allow=spec.network.allow, secrets=tuple(self._bound(task))
+            ),
             timeout_s=spec.limits.seconds + SPARE_S,
         )
 
@@ -280,8 +284,14 @@ class TaskBoxes:
         return TaskBox(self._sessions, session)
 
     def secrets(self, task: Task) -> dict[str, str]:
-        """The values of the secrets that the task asked for, by their names."""
-        return {name: self._defaults.secrets[name] for name in task.spec.secrets if name in self._defaults.secrets}
+        """What the agent has in place of the secrets that the task asked for, by their names: values, or placeholders."""
+        given = {name: self._defaults.secrets[name] for name in task.spec.secrets if name in self._defaults.secrets}
+        return {**given, **{bound.name: bound.placeholder for bound in self._bound(task)}}
+
+    def _bound(self, task: Task) -> Iterator[BoundSecret]:
+        """Those that leave with requests and are never inside."""
+        hosts = self._defaults.secret_hosts
+        return (BoundSecret(name=name, hosts=hosts[name]) for name in task.spec.secrets if name in hosts)
 
     async def _is_over(self, session: str) -> bool:
         found = await self._state.store.get(session)

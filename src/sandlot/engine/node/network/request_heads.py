@@ -86,14 +86,15 @@ def parse_head(head: bytes) -> RequestHead:
 def rewrite(head: RequestHead, rule: HeaderRule, secrets: Mapping[str, str]) -> RewrittenHead:
     """The head as the rule has it. Raises `KeyError` with the name of a secret that does not exist."""
     fixed = {name: value for name, value in rule.headers if not name.startswith(PLACEHOLDER)}
-    stand_ins = {name: value for name, value in rule.headers if name.startswith(PLACEHOLDER)}
+    stand_ins = [(name, value) for name, value in rule.headers if name.startswith(PLACEHOLDER)]
+    stand_ins.sort(key=lambda each: len(each[0]), reverse=True)  # one may be the beginning of another
     used = set(fixed.values())
     replaced = {name.lower().encode() for name in fixed}
     headers = []
     for key, value in head.headers:
         if key.lower() in replaced:
             continue
-        for stand_in, template in stand_ins.items():
+        for stand_in, template in stand_ins:
             found = _put(key, value, stand_in.encode(), template, secrets)
             if found is not None:
                 value = found

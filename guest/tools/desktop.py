@@ -161,7 +161,10 @@ class Desktop(Provider):
             if window is None or not _WINDOW.fullmatch(window):
                 raise ToolError("window must be an id of the list, such as 0x2a00003")
             await self._run("wmctrl", "-i", "-a" if action == "activate" else "-c", window)
-        listed = await self._run("wmctrl", "-l", "-G", "-x")
+        try:
+            listed = await self._run("wmctrl", "-l", "-G", "-x")
+        except ToolError:  # a window that closes while it is looked at
+            listed = await self._run("wmctrl", "-l", "-G", "-x")
         return cut("\n".join(_windows(listed))) or "no window is open"
 
     async def desktop_open(

@@ -56,7 +56,7 @@ def run(sandbox: Sandbox, command: str) -> str:
 
 
 def titles(sandbox: Sandbox) -> str:
-    return run(sandbox, "wmctrl -l")
+    return run(sandbox, "wmctrl -l || wmctrl -l")  # a window may close while it is looked at
 
 
 def with_a_note(sandbox: Sandbox) -> Sandbox:

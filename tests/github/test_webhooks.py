@@ -419,7 +419,7 @@ async def test_red_elsewhere_makes_one_task_for_a_commit_by_a_rule(world: HookWo
     assert refused["status"] == "ignored"
     [task] = await world.tasks()
     prompt = (await world.find(task["id"])).spec.prompt
-    assert task["base"] == "main" and "no longer has its log" in prompt and "reproduce" in prompt
+    assert task["base"] == "main" and "no longer has its log" in prompt and "flaky" in prompt
 
 
 # -- many ---------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,16 @@ from sandlot.platform.core.model import (
     UserKey,
     WebhookBacklog,
 )
-from sandlot.platform.store import Database, SqlCommands, SqlDeliveries, SqlEvents, SqlKeys, SqlSessions
+from sandlot.platform.core.triggers import RuleRecord, TriggerRule, TriggerWhen
+from sandlot.platform.store import (
+    Database,
+    SqlCommands,
+    SqlDeliveries,
+    SqlEvents,
+    SqlKeys,
+    SqlSessions,
+    SqlTriggerRules,
+)
 from sandlot.platform.store import events as store_events
 from sandlot.platform.store.schema import VERSION_TABLE, metadata
 
@@ -270,3 +279,16 @@ async def test_keys_are_found_by_digest_until_they_are_revoked(database: Databas
     assert await keys.by_digest("d") == key and await keys.by_digest("e") is None
     assert await keys.revoke("k", NOW) and not await keys.revoke("k", NOW)
     assert [one.revoked_at for one in await keys.keys()] == [NOW]
+
+
+async def test_rules_and_their_pauses_are_kept_with_their_events(database: Database) -> None:
+    store = SqlTriggerRules(database)
+    rule = TriggerRule(name="b", when=TriggerWhen.CRON, schedule="@daily", repositories=("app",), checks=("ü",))
+    await store.put(RuleRecord(name="b", rule=rule, created_at=NOW))
+    await store.put(RuleRecord(name="a", paused_at=NOW, paused_reason="enough"), event("trigger.paused"))
+    assert [(each.name, each.rule) for each in await store.all()] == [("a", None), ("b", rule)]
+    await store.put(RuleRecord(name="a", resumed_at=NOW), event("trigger.resumed"))
+    assert (await store.all())[0] == RuleRecord(name="a", resumed_at=NOW)
+    assert await store.remove("b", event("trigger.deleted")) and not await store.remove("b", event("trigger.deleted"))
+    found = await SqlEvents(database).after(0, 10)
+    assert [each.type for each in found] == ["trigger.paused", "trigger.resumed", "trigger.deleted"]

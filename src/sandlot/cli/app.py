@@ -27,6 +27,7 @@ from sandlot.cli import (
     tasks,
     teams,
     templates,
+    triggers,
     usage,
     web,
     webhooks,
@@ -86,6 +87,7 @@ app.add_typer(repositories.pulls, name="pr", rich_help_panel="Platform")
 app.command(rich_help_panel="Platform")(usage.usage)
 app.add_typer(usage.budgets, name="budget", rich_help_panel="Platform")
 app.add_typer(audit.app, name="audit", rich_help_panel="Platform")
+app.add_typer(triggers.app, name="trigger", rich_help_panel="Platform")
 app.add_typer(webhooks.app, name="webhook", rich_help_panel="Platform")
 app.add_typer(platform.app, name="platform", rich_help_panel="Platform")
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}

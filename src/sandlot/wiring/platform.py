@@ -182,8 +182,16 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 hook=setup.step_hook,
             )
         )
-        inbox = build_triggers(
-            TriggerParts(configuration=config, database=setup.database, forges=forges, tasks=tasks, clock=clock)
+        triggers = build_triggers(
+            TriggerParts(
+                configuration=config,
+                database=setup.database,
+                route=route,
+                events=events,
+                forges=forges,
+                tasks=tasks,
+                clock=clock,
+            )
         )
         browsers = build_browsers(
             BrowserParts(
@@ -215,7 +223,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             reconciler,
             providers,
             deliverer,
-            inbox,
+            *triggers.loops,
             browsers,
             *tasks.loops,
         )
@@ -230,7 +238,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             retention,
             deliverer,
             models.gateway,
-            inbox,
+            triggers.inbox,
         )
         report = UsageSummary(SqlUsage(setup.database), SqlTasks(setup.database), SqlModelCalls(setup.database))
         shown = ConsoleSandboxes(sessions=sessions, state=state, providers=providers, default=config.default)
@@ -264,7 +272,8 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             repositories=forges.repositories,
             local=forges.local,
             git=forges.git,
-            inbox=inbox,
+            inbox=triggers.inbox,
+            rules=triggers.rules,
             tasks=tasks.service,
             timeline=tasks.timeline,
             artifacts=tasks.artifacts,

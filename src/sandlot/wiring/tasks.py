@@ -31,6 +31,7 @@ from sandlot.platform.tasks.keeping import TaskKeeper
 from sandlot.platform.tasks.models import ROUTE, TaskModels
 from sandlot.platform.tasks.publishing import Publishing
 from sandlot.platform.tasks.queue import TaskQueue
+from sandlot.platform.tasks.reporting import TaskReports
 from sandlot.platform.tasks.runner import RunnerSettings, TaskRunner
 from sandlot.platform.tasks.service import NOBODY, TaskDefaults, Tasks
 from sandlot.platform.tasks.state import TaskState
@@ -132,6 +133,11 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
             agents=parts.agents,
             checks=CheckRunner(shell=parts.agents["command"], timeline=timeline, clock=parts.clock),
             models=models,
+            reports=TaskReports(
+                git=parts.git,
+                forge=parts.repositories.forge,
+                link=lambda task: f"{parts.console}/tasks/{task.id}",
+            ),
         ),
         steps=steps,
         find=find,

@@ -69,12 +69,15 @@ const STEPS: Record<string, readonly [string, string, string]> = {
   clone: ["Cloning the repository", "Repository cloned", "Clone"],
   branch: ["Making the branch", "Branch made", "Branch"],
   setup: ["Setting up", "Set up", "Set-up"],
+  reproduce: ["Reproducing the failure", "Failure reproduced", "Reproducing"],
   agent: ["The agent is at work", "The agent has finished", "Agent"],
   checks: ["Running the checks", "Checks done", "Checks"],
+  prove: ["Proving the fix", "Fix proven", "Proof"],
   commit: ["Committing", "Committed", "Commit"],
   push: ["Pushing", "Pushed", "Push"],
   pull_request: ["Opening the pull request", "Pull request opened", "Pull request"],
   cleanup: ["Cleaning up", "Cleaned up", "Clean-up"],
+  report: ["Reporting to the forge", "Reported to the forge", "Report"],
 };
 
 function Step({ entry }: { entry: Entry }) {

@@ -34,6 +34,7 @@ from sandlot.platform.api import (
     sandboxes,
     tasks,
     terminals,
+    triggers,
     webhooks,
 )
 from sandlot.platform.api.browser_addresses import BASE as BROWSERS
@@ -96,6 +97,7 @@ ROUTERS = (
     webhooks.router,
     browser_sockets.router,
     browsers.router,
+    triggers.router,
 )
 
 

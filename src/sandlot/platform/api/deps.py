@@ -30,6 +30,7 @@ from sandlot.platform.tasks.artifacts import Artifacts
 from sandlot.platform.tasks.service import Tasks
 from sandlot.platform.tasks.timeline import Timeline
 from sandlot.platform.triggers.inbox import GitHubInbox
+from sandlot.platform.triggers.rules import RuleBook
 from sandlot.program import SANDLOT
 
 CALLER = "sandlot.caller"  # where in the scope the entry point leaves who is asking
@@ -49,6 +50,7 @@ class Deps:
     local: LocalForge
     git: GitService
     inbox: GitHubInbox
+    rules: RuleBook
     tasks: Tasks
     timeline: Timeline
     artifacts: Artifacts

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandlot.platform.core.errors import ConfigurationError
-from sandlot.platform.core.triggers import DEFAULT_RULES, TriggerRule, TriggerWhen
+from sandlot.platform.core.triggers import DEFAULT_RULES, TriggerRule, TriggerWhen, check_rule
 
 DAY_S = 86400
 Secret = Callable[[str, str | None, Path | None], str | None]  # what a variable or a file holds
@@ -30,6 +30,8 @@ class GitHubTable(_Table):
     private_key_file: Path | None = None
     webhook_secret_env: str | None = None
     webhook_secret_file: Path | None = None
+    poll: bool = False
+    poll_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
 
 
 class TriggerTable(_Table):
@@ -52,7 +54,17 @@ class TriggerTable(_Table):
     seconds: Annotated[int, Field(ge=10, le=7 * DAY_S)] | None = None
     cost_usd: Annotated[float, Field(gt=0)] | None = None
     per_day: Annotated[int, Field(ge=1, le=10_000)] = 20
+    per_pull: Annotated[int, Field(ge=1, le=100)] = 3
     start: bool = True
+    reproduce: Annotated[tuple[str, ...], Field(max_length=20)] = ()
+    unproven: bool = False
+    skip_label: str = "sandlot-skip"
+    schedule: Annotated[str, Field(max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> TriggerTable:
+        check_rule(TriggerRule(**self.model_dump()))
+        return self
 
 
 class GitHubConfig(BaseModel):
@@ -64,6 +76,8 @@ class GitHubConfig(BaseModel):
     app_id: str | None
     private_key: Annotated[str | None, Field(repr=False)]
     webhook_secret: Annotated[str | None, Field(repr=False)]
+    poll: bool = False  # look at GitHub instead of being called by it
+    poll_seconds: int = 60
 
 
 def trigger_rules(place: str, tables: Sequence[TriggerTable] | None) -> Sequence[TriggerRule]:
@@ -89,4 +103,11 @@ def github_config(place: str, table: GitHubTable | None, secret_of: Secret) -> G
             load_pem_private_key(key.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ConfigurationError(f"{place}: github: the private key is not the PEM file that GitHub gave") from None
-    return GitHubConfig(url=table.url.rstrip("/"), app_id=table.app_id, private_key=key, webhook_secret=secret)
+    return GitHubConfig(
+        url=table.url.rstrip("/"),
+        app_id=table.app_id,
+        private_key=key,
+        webhook_secret=secret,
+        poll=table.poll,
+        poll_seconds=table.poll_seconds,
+    )

@@ -8,7 +8,8 @@ PlatformError
 ├── NotFound               it does not exist, or belongs to somebody else
 │   └── SandboxGone        the provider no longer has it
 ├── Conflict               the state of the thing does not allow it now
-│   └── NothingToMerge     a branch has nothing that its base lacks
+│   ├── NothingToMerge     a branch has nothing that its base lacks
+│   └── HeadMoved          a branch is no longer where the work on it began
 ├── TooLarge               more bytes than this route takes or gives
 ├── Busy                   a limit is reached; later it may work
 ├── ProviderRefused        the provider answers, and says no
@@ -54,6 +55,10 @@ class Conflict(PlatformError):
 
 class NothingToMerge(Conflict):
     """A branch has nothing that its base lacks."""
+
+
+class HeadMoved(Conflict):
+    """A branch is no longer where the work on it began."""
 
 
 class TooLarge(PlatformError):

@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from sandlot.platform.core.proofs import Proof, ProofSpec
+
 TASK = "task"  # the kind of subject that tasks are
 ID_LETTERS = "bcdfghjkmnpqrstvwxz23456789"  # none that is read as another, no vowels
 ID_LENGTH = 8
@@ -108,6 +110,13 @@ class TaskSpec:
     draft_on_failure: bool = False
     artifacts: tuple[str, ...] = ()
     reviewers: tuple[str, ...] = ()
+    proof: ProofSpec | None = None  # what has to turn from red to green
+    told_at: int | None = None  # the issue or pull request where it was asked for, and where its end is told
+
+    @property
+    def reports(self) -> bool:
+        """Whether somebody at a forge waits for its end."""
+        return self.proof is not None or self.told_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +208,7 @@ class Attempt:
     problem: str | None = None
     question: str | None = None
     chosen: bool = False
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +276,29 @@ class StepStatus(StrEnum):
     SKIPPED = "skipped"
 
 
-STEPS = ("sandbox", "clone", "branch", "setup", "agent", "checks", "commit", "push", "pull_request", "cleanup")
+STEPS = (
+    "sandbox",
+    "clone",
+    "branch",
+    "setup",
+    "reproduce",
+    "agent",
+    "checks",
+    "prove",
+    "commit",
+    "push",
+    "pull_request",
+    "cleanup",
+    "report",
+)
+PROVING = ("reproduce", "prove")  # steps of tasks that have something to prove
+REPORTING = ("report",)  # of tasks that were asked for at a forge
+
+
+def steps_of(spec: TaskSpec) -> tuple[str, ...]:
+    """The steps of a run of such a task."""
+    missing = (() if spec.proof is not None else PROVING) + (() if spec.reports else REPORTING)
+    return tuple(name for name in STEPS if name not in missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

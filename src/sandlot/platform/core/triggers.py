@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from sandlot.platform.core.schedules import parse_schedule
+
 
 class InboxStatus(StrEnum):
     WAITING = "waiting"
@@ -47,12 +49,15 @@ class TriggerWhen(StrEnum):
 
     ISSUE_LABELLED = "issue-labelled"
     MENTION = "mention"  # @sandlot in an issue or a pull request
-    CI_FIX = "ci-fix"  # a workflow failed on a branch
+    CI_FIX = "ci-fix"  # a workflow, or a check of another CI, failed on a branch
+    REVIEW_REQUESTED = "review-requested"  # our account is asked for a review
+    PUSH = "push"  # somebody pushed to a branch
+    CRON = "cron"  # a time has come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerRule:
-    """When something happens at GitHub, a task is made. What is None is decided as for any other task."""
+    """When something happens at GitHub, or a time comes, a task is made. What is None is decided as for any other task."""
 
     name: str
     when: TriggerWhen
@@ -71,7 +76,46 @@ class TriggerRule:
     seconds: int | None = None
     cost_usd: float | None = None
     per_day: int = 20
+    per_pull: int = 3  # tasks for the failures of one pull request, or of one branch without one
     start: bool = True  # else somebody starts it on the board
+    reproduce: tuple[str, ...] = ()  # commands that show a failure, instead of the workflow's own
+    unproven: bool = False  # a change that could not be proven may become a pull request
+    skip_label: str = "sandlot-skip"  # pull requests with it are left alone
+    schedule: str | None = None  # five fields, in UTC: of rules that wait for a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleState:
+    """A rule, where it comes from, and whether it pauses."""
+
+    rule: TriggerRule
+    is_of_file: bool = False  # it is in sandlot.toml, and changes there
+    paused_at: datetime | None = None
+    paused_reason: str | None = None
+    resumed_at: datetime | None = None  # what failed before does not count any more
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRecord:
+    """What is stored of a rule: all of one that came over the API, and the pauses of one that is in the file."""
+
+    name: str
+    rule: TriggerRule | None = None
+    paused_at: datetime | None = None
+    paused_reason: str | None = None
+    resumed_at: datetime | None = None
+    created_at: datetime | None = None
+
+
+def check_rule(rule: TriggerRule) -> None:
+    """Raises `ValueError` if it could never make a task."""
+    if (rule.when is TriggerWhen.CRON) != (rule.schedule is not None):
+        raise ValueError('a rule with when = "cron" has a schedule, and no other rule has one')
+    if rule.schedule is not None:
+        parse_schedule(rule.schedule)
+    if rule.when is TriggerWhen.CRON and (not rule.repositories or not rule.prompt):
+        raise ValueError('a rule with when = "cron" names its repositories, and has a prompt')
 
 
 DEFAULT_RULES = (

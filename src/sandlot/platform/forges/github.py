@@ -267,6 +267,22 @@ class GitHubForge:
                 raise Conflict(f"{pull.head} cannot be merged into {pull.base}: {_words_of(error)}") from error
             raise
 
+    async def report_on(
+        self, repository: Repository, sha: str, *, name: str, state: str, title: str, summary: str, url: str | None
+    ) -> None:
+        """A check run where an App speaks for the repository; other accounts may only set a status."""
+        reports = GitHubReports(self.accounts)
+        if repository.github_app:
+            await reports.check(repository, sha, name, state, title, summary, url)
+        else:
+            await reports.report(repository, sha, name, state, title, url)
+
+    async def resolve_threads(self, repository: Repository, number: int, comments: Sequence[int]) -> int:
+        return await GitHubReports(self.accounts).resolve_threads(repository, number, comments)
+
+    async def remove_branch(self, repository: Repository, branch: str, sha: str | None = None) -> bool:
+        return await GitHubReports(self.accounts).remove_branch(repository, branch, sha)
+
     async def issue(self, repository: Repository, number: int) -> Issue:
         async with asked(self.accounts, repository, f"read issue {number}") as asking:
             found = await asking.get("/issues{/number}", number=number)

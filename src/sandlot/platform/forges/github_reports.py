@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,31 +18,52 @@ from sandlot.platform.forges.github_requests import asked
 
 MAX_LOG = 64 << 10
 MAX_FILE = 256 << 10
+MAX_SUMMARY = 60_000
+RED = ("failure", "timed_out")
+MAX_JOBS = 40
+_PATH = re.compile(r"\.github/workflows/[\w. -]{1,200}\.ya?ml")
+_THREADS = """
+query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { pullRequest(number: $number) {
+  reviewThreads(last: 100) { nodes { id isResolved comments(first: 20) { nodes { databaseId } } } } } } }
+"""
+_RESOLVE = "mutation($id: ID!) { resolveReviewThread(input: {threadId: $id}) { clientMutationId } }"
 _RANKS = ("none", "read", "triage", "write", "maintain", "admin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedJob:
-    """A job of GitHub Actions that failed. `log` is the end of what it said; None if GitHub no longer has it."""
+class WorkflowJob:
+    """A job of GitHub Actions. `log` is the end of what it said, if it failed; None if GitHub no longer has it."""
 
     id: int
     name: str
     url: str
-    steps: tuple[str, ...]  # those that failed
-    log: str | None
+    conclusion: str
+    steps: tuple[tuple[str, str], ...]  # their names and how they ended, in their order
+    log: str | None = None
+
+    @property
+    def failed_steps(self) -> tuple[str, ...]:
+        return tuple(name for name, conclusion in self.steps if conclusion in RED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedRun:
-    """A run of a workflow that failed."""
+class WorkflowRun:
+    """A run of a workflow, with its jobs."""
 
     id: int
     workflow: str
     path: str  # of the workflow's file
+    event: str
     url: str
     head_sha: str
     head_branch: str
-    jobs: tuple[FailedJob, ...] = ()
+    is_over: bool = True
+    is_of_fork: bool = False
+    jobs: tuple[WorkflowJob, ...] = ()
+
+    @property
+    def failed(self) -> tuple[WorkflowJob, ...]:
+        return tuple(job for job in self.jobs if job.conclusion in RED)
 
 
 class GitHubReports:
@@ -76,38 +99,68 @@ class GitHubReports:
             listed = await asking.all("/pulls{/number}/reviews{/review}/comments", number=number, review=review)
             return [records.issue_comment(each) for each in listed]
 
-    async def failed_run(self, repository: Repository, id: int) -> FailedRun:
-        """A run with the jobs that failed, and the ends of their logs."""
+    async def run(self, repository: Repository, id: int) -> WorkflowRun:
+        """A run with its jobs, and the ends of the logs of those that failed."""
         async with asked(self._accounts, repository, f"read run {id} of GitHub Actions") as asking:
             run = await asking.get("/actions/runs{/id}", id=id)
-            jobs = await asking.all("/actions/runs{/id}/jobs", key="jobs", id=id)
-            red = [job for job in jobs if job.get("conclusion") in ("failure", "timed_out")][:10]
-        found = [await self._job(repository, job) for job in red]
-        return FailedRun(
+            jobs = (await asking.all("/actions/runs{/id}/jobs", key="jobs", id=id))[:MAX_JOBS]
+        found = [await self._job(repository, job) for job in jobs]
+        return WorkflowRun(
             id=id,
             workflow=records.text(run.get("name"), 200),
             path=records.text(run.get("path"), 500).partition("@")[0],
+            event=records.text(run.get("event"), 100),
             url=str(run["html_url"]),
             head_sha=str(run["head_sha"]),
             head_branch=records.text(run.get("head_branch"), 300),
+            is_over=run.get("status") == "completed" or all(job.get("conclusion") for job in jobs),
+            is_of_fork=_id(run.get("head_repository")) != _id(run.get("repository")),
             jobs=tuple(found),
         )
 
-    async def _job(self, repository: Repository, job: Mapping[str, Any]) -> FailedJob:
+    async def _job(self, repository: Repository, job: Mapping[str, Any]) -> WorkflowJob:
         log: str | None = None
-        try:
-            async with asked(self._accounts, repository, f"read the log of job {job['id']}") as asking:
-                log = await asking.text("/actions/jobs{/id}/logs", MAX_LOG, id=job["id"])
-        except NotFound:  # GitHub keeps logs for a while only
-            log = None
-        steps = [step for step in job.get("steps") or () if step.get("conclusion") in ("failure", "timed_out")]
-        return FailedJob(
+        if job.get("conclusion") in RED:
+            try:
+                async with asked(self._accounts, repository, f"read the log of job {job['id']}") as asking:
+                    log = await asking.text("/actions/jobs{/id}/logs", MAX_LOG, id=job["id"])
+            except NotFound:  # GitHub keeps logs for a while only
+                log = None
+        steps = [step for step in job.get("steps") or () if isinstance(step, Mapping)][:200]
+        return WorkflowJob(
             id=int(job["id"]),
             name=records.text(job["name"], 300),
             url=str(job.get("html_url") or ""),
-            steps=tuple(records.text(step.get("name"), 300) for step in steps[:20]),
+            conclusion=records.text(job.get("conclusion"), 40),
+            steps=tuple((records.text(s.get("name"), 300), records.text(s.get("conclusion"), 40)) for s in steps),
             log=log,
         )
+
+    async def workflow_file(self, repository: Repository, path: str, sha: str) -> str | None:
+        """The workflow as it was at this commit; None if it is not there, or too large."""
+        if not _PATH.fullmatch(path):
+            return None
+        async with asked(self._accounts, repository, f"read {path}") as asking:
+            try:
+                found = await asking.get("/contents{/folder,workflows,file}{?ref}", **_steps_of(path), ref=sha)
+            except gidgethub.BadRequest as error:
+                if int(error.status_code) in (404, 403):
+                    return None
+                raise
+            if found.get("encoding") != "base64" or int(found.get("size") or 0) > MAX_FILE:
+                return None
+            return base64.b64decode(str(found["content"])).decode(errors="replace")
+
+    async def annotations(self, repository: Repository, check: int) -> str:
+        """What a check run of another CI says of its failure."""
+        async with asked(self._accounts, repository, f"read check run {check}") as asking:
+            found = await asking.get("/check-runs{/id}", id=check)
+            output = found.get("output") or {}
+            lines = [records.text(output.get(name), 20_000) for name in ("title", "summary", "text")]
+            for each in (await asking.all("/check-runs{/id}/annotations", id=check))[:50]:
+                place = f"{records.text(each.get('path'), 300)}:{each.get('start_line')}"
+                lines.append(f"{place}: {records.text(each.get('message'), 2000)}")
+        return "\n".join(line for line in lines if line)
 
     async def report(
         self, repository: Repository, sha: str, name: str, state: str, summary: str, url: str | None = None
@@ -116,3 +169,54 @@ class GitHubReports:
         body = {"state": state, "context": name[:100], "description": " ".join(summary.split())[:140]}
         async with asked(self._accounts, repository, f"report on commit {sha[:10]}") as asking:
             await asking.post("/statuses{/sha}", body | ({"target_url": url} if url else {}), sha=sha)
+
+    async def check(
+        self, repository: Repository, sha: str, name: str, state: str, title: str, summary: str, url: str | None = None
+    ) -> None:
+        """A check run of the App on a commit: the one of this name is changed, else made. States are those of statuses."""
+        ended = {"success": "success", "failure": "failure", "error": "neutral"}.get(state)
+        body: dict[str, Any] = {"output": {"title": title[:250], "summary": summary[:MAX_SUMMARY]}}
+        body |= {"status": "completed", "conclusion": ended} if ended else {"status": "in_progress"}
+        body |= {"details_url": url} if url else {}
+        async with asked(self._accounts, repository, f"report on commit {sha[:10]}") as asking:
+            listed = await asking.get(
+                "/commits{/sha}/check-runs{?check_name,per_page}", sha=sha, check_name=name, per_page="100"
+            )
+            known = next((each["id"] for each in listed["check_runs"] if each["name"] == name), None)
+            if known is not None:
+                await asking.patch("/check-runs{/id}", body, id=known)
+            else:
+                await asking.post("/check-runs", {**body, "name": name, "head_sha": sha})
+
+    async def resolve_threads(self, repository: Repository, number: int, comments: Sequence[int]) -> int:
+        wanted, found = set(comments), 0
+        async with asked(self._accounts, repository, f"resolve threads of pull request {number}") as asking:
+            data = await asking.graphql(_THREADS, owner=asking.owner, name=asking.name, number=number)
+            for thread in data["repository"]["pullRequest"]["reviewThreads"]["nodes"]:
+                first = [each.get("databaseId") for each in thread["comments"]["nodes"]]
+                if not thread["isResolved"] and wanted.intersection(first):
+                    await asking.graphql(_RESOLVE, id=thread["id"])
+                    found += 1
+        return found
+
+    async def remove_branch(self, repository: Repository, branch: str, sha: str | None) -> bool:
+        tip = await self.tip(repository, branch)
+        if tip is None or (sha is not None and tip != sha):
+            return False
+        async with asked(self._accounts, repository, f"remove branch {branch!r}") as asking:
+            try:
+                await asking.delete("/git/refs/heads{/branch}", branch=branch)
+            except gidgethub.BadRequest as error:
+                if int(error.status_code) in (404, 422):
+                    return False
+                raise
+        return True
+
+
+def _id(repository: Any) -> Any:
+    return repository.get("id") if isinstance(repository, Mapping) else None
+
+
+def _steps_of(path: str) -> dict[str, str]:
+    folder, workflows, file = path.split("/", 2)
+    return {"folder": folder, "workflows": workflows, "file": file}

@@ -33,7 +33,7 @@ class RepositoryRequests:
     """Requests about one repository."""
 
     def __init__(self, api: GitHubApi, owner: str, name: str) -> None:
-        self.owner, self._api = owner, api
+        self.owner, self.name, self._api = owner, name, api
         self._values = {"owner": owner, "repo": name}
 
     async def get(self, path: str, **values: Any) -> Any:
@@ -61,6 +61,9 @@ class RepositoryRequests:
     async def put(self, path: str, body: Mapping[str, Any], **values: Any) -> dict[str, Any]:
         found: dict[str, Any] = await self._api.put(REPOSITORY + path, self._filled(values), data=body)
         return found
+
+    async def delete(self, path: str, **values: Any) -> None:
+        await self._api.delete(REPOSITORY + path, self._filled(values))
 
     async def graphql(self, query: str, **values: Any) -> Any:
         return await self._api.graphql(query, endpoint=self._api.graphql_url, **values)

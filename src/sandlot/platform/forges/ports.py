@@ -93,6 +93,32 @@ class KnowsPeople(Protocol):
         """Whether what this account says may be told to an agent: it has write access, and is no bot."""
 
 
+@runtime_checkable
+class ReportsOnCommits(Protocol):
+    """A forge that shows what others found out about a commit."""
+
+    async def report_on(
+        self, repository: Repository, sha: str, *, name: str, state: str, title: str, summary: str, url: str | None
+    ) -> None:
+        """`state` is pending, success, failure or error. The last report of a name counts."""
+
+
+@runtime_checkable
+class HasReviewThreads(Protocol):
+    """A forge where remarks on lines are threads that can be resolved."""
+
+    async def resolve_threads(self, repository: Repository, number: int, comments: Sequence[int]) -> int:
+        """Resolve the open threads that begin with these comments. Returns how many there were."""
+
+
+@runtime_checkable
+class RemovesBranches(Protocol):
+    """A forge where a branch is removed by a request."""
+
+    async def remove_branch(self, repository: Repository, branch: str, sha: str | None = None) -> bool:
+        """Whether it was there. With `sha`, only if it is still at this commit."""
+
+
 class RepositoryStore(AggregateStore[Repository], Protocol):
     async def by_name(self, name: str) -> Repository | None: ...
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandlot.platform.core.errors import Conflict, InvalidRequest, NotFound
-from sandlot.platform.core.forges import GitRemote, Repository
+from sandlot.platform.core.errors import Conflict, HeadMoved, InvalidRequest, NotFound, PlatformError
+from sandlot.platform.core.forges import GitRemote, Repository, is_branch_name
 from sandlot.platform.git import diffs, pre_receive
 from sandlot.platform.git.base_packs import BasePacks
 from sandlot.platform.git.commands import Git
@@ -203,7 +203,7 @@ class GitService:
         state = self._state(task_id)
         remote = await self._remotes(repository, True)
         ref = f"refs/heads/{branch}"
-        was = await self._remote_sha(path, remote, ref)
+        was = await _remote_sha(self.git, path, remote, ref)
         if was != head:
             known = {None, state["forwarded"], state.get("forwarding")}
             if was not in known and not await _is_ancestor(self.git, path, was or "", head):
@@ -216,19 +216,35 @@ class GitService:
         _write(path / STATE, {**state, "forwarded": head, "forwarding": None})
         return Forwarded(branch=branch, sha=head, was=was)
 
-    async def _remote_sha(self, path: Path, remote: GitRemote, ref: str) -> str | None:
-        if remote.is_here:
-            return await resolve(self.git, Path(remote.url), ref.removeprefix("refs/heads/"))
-        listed = await self.git.transfer(
-            "ls-remote",
-            "--end-of-options",
-            remote.url,
-            ref,
-            at=path,
-            remote=remote,
-            doing="look at the forge's branches",
-        )
-        return next((line.split("\t")[0] for line in listed.text.splitlines() if line.endswith(f"\t{ref}")), None)
+    async def deliver(self, task_id: str, repository: Repository, branch: str, expected: str) -> Forwarded:
+        """Push what the task came to onto a branch of others, which is still at `expected`. Safe to repeat.
+
+        Raises `HeadMoved` if it is not, and nothing has changed.
+        """
+        if not is_branch_name(branch):
+            raise InvalidRequest("this is not the name of a branch")
+        async with self.mirrors.turn(repository):
+            path, ref = self._owned(task_id, repository), f"refs/heads/{branch}"
+            head = await self.head(task_id)
+            if head is None:
+                raise NotFound(f"task {task_id!r} has pushed nothing")
+            remote = await self._remotes(repository, True)
+            was = await _remote_sha(self.git, path, remote, ref)
+            if was == head:
+                return Forwarded(branch=branch, sha=head, was=was)
+            if was != expected or not await _is_ancestor(self.git, path, expected, head):
+                raise HeadMoved(f"{branch} has moved on from {expected[:10]}: stopped, and nothing was pushed")
+            options = ("--quiet", "--no-verify", f"--force-with-lease={ref}:{expected}", "--end-of-options")
+            doing = f"push to {branch} of repository {repository.name!r}"
+            try:
+                await self.git.transfer(
+                    "push", *options, remote.url, f"{head}:{ref}", at=path, remote=remote, doing=doing
+                )
+            except PlatformError:
+                if await _remote_sha(self.git, path, remote, ref) in (expected, head):
+                    raise
+                raise HeadMoved(f"{branch} moved while it was pushed to: stopped, and nothing was pushed") from None
+        return Forwarded(branch=branch, sha=head, was=was)
 
     async def branches(self, repository: Repository) -> Sequence[Branch]:
         return await self.mirrors.branches(repository)
@@ -300,6 +316,21 @@ def _write(path: Path, record: Mapping[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(json.dumps(record))
     temporary.replace(path)
+
+
+async def _remote_sha(git: Git, path: Path, remote: GitRemote, ref: str) -> str | None:
+    if remote.is_here:
+        return await resolve(git, Path(remote.url), ref.removeprefix("refs/heads/"))
+    listed = await git.transfer(
+        "ls-remote",
+        "--end-of-options",
+        remote.url,
+        ref,
+        at=path,
+        remote=remote,
+        doing="look at the forge's branches",
+    )
+    return next((line.split("\t")[0] for line in listed.text.splitlines() if line.endswith(f"\t{ref}")), None)
 
 
 async def _is_ancestor(git: Git, path: Path, old: str, new: str) -> bool:

@@ -12,6 +12,7 @@ from sandlot.platform.store.keys import SqlKeys
 from sandlot.platform.store.logins import SqlLogins
 from sandlot.platform.store.models import SqlModelCalls
 from sandlot.platform.store.repositories import SqlPullComments, SqlPullRequests, SqlRepositories
+from sandlot.platform.store.rules import SqlTriggerRules
 from sandlot.platform.store.sessions import SqlSessions
 from sandlot.platform.store.tasks import SqlTasks, SqlTaskSteps, SqlTimeline
 from sandlot.platform.store.usage import SqlUsage
@@ -37,5 +38,6 @@ __all__ = [
     "SqlTaskSteps",
     "SqlTasks",
     "SqlTimeline",
+    "SqlTriggerRules",
     "SqlUsage",
 ]

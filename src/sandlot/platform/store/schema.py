@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, Large
 
 from sandlot.sql import Json, Number, UtcTime
 
-REVISION = "p0017"  # the newest migration
+REVISION = "p0018"  # the newest migration
 VERSION_TABLE = "platform_alembic_version"
 
 metadata = MetaData()
@@ -331,6 +331,17 @@ audit = Table(
     Column("data", Json, nullable=False),
     Column("previous", String, nullable=False),
     Column("digest", String, nullable=False),
+)
+
+trigger_rules = Table(
+    "platform_trigger_rules",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("rule", Json),  # None: the rule is in the configuration file
+    Column("paused_at", UtcTime),
+    Column("paused_reason", String),
+    Column("resumed_at", UtcTime),
+    Column("created_at", UtcTime),
 )
 
 github_deliveries = Table(

@@ -12,11 +12,12 @@ from sandlot.platform.git.service import GitService
 from sandlot.platform.tasks.boxes import TaskBoxes
 from sandlot.platform.tasks.checks import CheckRunner
 from sandlot.platform.tasks.models import TaskModels
+from sandlot.platform.tasks.reporting import TaskReports
 from sandlot.platform.tasks.state import TaskState
 from sandlot.platform.tasks.steps import RunSteps
 from sandlot.platform.tasks.turns import AgentTurns, attempt_of
 
-AFTER_AGENT = ("checks", "commit", "push", "pull_request")
+AFTER_AGENT = ("checks", "prove", "commit", "push", "pull_request")
 Prompt = Callable[[Task, Attempt], tuple[str, dict[str, Any]]]
 Result = TypeVar("Result")
 
@@ -52,6 +53,7 @@ class AttemptParts:
     agents: Mapping[str, AgentDescription]
     checks: CheckRunner
     models: TaskModels
+    reports: TaskReports
 
 
 class AttemptRecord:

@@ -16,6 +16,7 @@ from sandlot.platform.tasks.attempt_record import AFTER_AGENT, Again, AttemptRec
 from sandlot.platform.tasks.boxes import TaskBox
 from sandlot.platform.tasks.checkout import SETUP, Checkout, person_of
 from sandlot.platform.tasks.handing_in import HandingIn
+from sandlot.platform.tasks.proving import Proving
 from sandlot.platform.tasks.turns import AgentTurns, TurnPlace, attempt_of, hidden_values
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,9 @@ class AttemptRun:
     async def _ready(self, session: Session) -> Session:
         """The repository is there, too."""
         self._prepared = await asyncio.shield(self._preparing)
-        self._handing_in = HandingIn(self._record, self._repository, self._prepared)
+        reports = self._record.parts.reports
+        self._proving = Proving(self._record, repository=self._repository, prepared=self._prepared, reports=reports)
+        self._handing_in = HandingIn(self._record, self._repository, self._prepared, self._proving)
         return session
 
     async def work(self) -> Ending:
@@ -147,9 +150,14 @@ class AttemptRun:
 
     async def _work_once(self, place: TurnPlace, turns: AgentTurns, checkout: Checkout) -> None:
         record = self._record
+        task, _ = await record.now()
+        if task.spec.proof is not None and not record.is_done("reproduce"):
+            await self._reproduce(place)
         await self._until_answered(turns, checkout)
         if not record.is_done("checks"):
             await self._check(place, turns, "checks")
+        if task.spec.proof is not None and not record.is_done("prove"):
+            await self._proving.prove(place, turns)
         if not record.is_done("commit"):
             try:
                 await record.do("commit", lambda: self._handing_in.commit(turns, checkout))
@@ -161,6 +169,15 @@ class AttemptRun:
                 raise
             if not record.is_done("checks"):
                 await self._check(place, turns, "rebased")
+
+    async def _reproduce(self, place: TurnPlace) -> None:
+        record = self._record
+        try:
+            await record.do("reproduce", lambda: self._proving.reproduce(place))
+        except Ends as ends:
+            await record.steps.fail(record.number, "reproduce", ends.ending.reason or "")
+            await record.steps.skip(record.number, "agent", *AFTER_AGENT)
+            raise
 
     async def _until_answered(self, turns: AgentTurns, checkout: Checkout) -> None:
         """Turns of the agent, until none is running and nobody has anything left to say to it."""
@@ -200,6 +217,8 @@ class AttemptRun:
         task, _ = await record.now()
         has_model = record.agent.model is not None
         first = prompts.first_prompt(task, base=self._prepared.base, notes=self._prepared.notes, is_briefed=has_model)
+        if has_model and attempt.proof is not None and attempt.proof.targets:
+            first += "\n" + prompts.reproduced_prompt([run for run in attempt.proof.before if not run.is_green])
         if attempt.turn == 0:
             await turns.begin(record.told(first), None)
             return True

@@ -16,6 +16,7 @@ from sandlot.platform.tasks import prompts
 from sandlot.platform.tasks.attempt_record import AttemptRecord, Ends
 from sandlot.platform.tasks.checkout import Checkout, Refused, person_of
 from sandlot.platform.tasks.commit_text import is_conventional, message_of
+from sandlot.platform.tasks.proving import Proving
 from sandlot.platform.tasks.turns import AgentTurns
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,8 @@ MAX_TOLD = 20
 class HandingIn:
     """What the git server has of an attempt counts; its sandbox is asked only for what is not there yet."""
 
-    def __init__(self, record: AttemptRecord, repository: Repository, prepared: Prepared) -> None:
-        self._record, self._repository, self._prepared = record, repository, prepared
+    def __init__(self, record: AttemptRecord, repository: Repository, prepared: Prepared, proving: Proving) -> None:
+        self._record, self._repository, self._prepared, self._proving = record, repository, prepared, proving
         self._ref = result_ref(record.number)
         self._is_saved = self._is_half_done = False  # known in this process only: otherwise it is saved again
         self._refusal: str | None = None
@@ -81,11 +82,13 @@ class HandingIn:
         if self._refusal is not None:
             await self._refused(turns, self._refusal)
         checkout.base_sha = (await git.fetch_base(record.task_id, self._repository)).new
+        await self._proving.check_head(checkout.base_sha)
         if self._is_half_done:
             await self._conflict(turns, ("(a merge or a rebase was left half done)",))
         found = await self._read(checkout.base_sha)
         if found is None or not found.paths:
-            raise Ends(TaskStatus.DONE, "nothing was changed", AttemptStatus.UNCHANGED)
+            flaky = await self._proving.unchanged()
+            raise flaky or Ends(TaskStatus.DONE, "nothing was changed", AttemptStatus.UNCHANGED)
         found = await self._committed(found)
         if found.is_behind:
             found = await self._rebased(turns, checkout, found)

@@ -14,6 +14,7 @@ from sandlot.platform.core.forges import (
     PullRequestSpec,
     Repository,
 )
+from sandlot.platform.core.proofs import ProofSpec
 from sandlot.platform.core.tasks import Attempt, Entry, EntryKind, PullRequestLink, Task
 from sandlot.platform.forges.ports import Forge
 from sandlot.platform.git.service import GitService
@@ -44,6 +45,21 @@ class Publishing:
         if forwarded.sha != forwarded.was:
             words = f"{forwarded.branch} is at {repository.name} now, at {forwarded.sha[:12]}"
             await self._tell(task, number, "push", words, forwarded.sha)
+
+    async def deliver(self, task: Task, number: int, repository: Repository, proof: ProofSpec) -> str:
+        """Onto the branch that failed, as long as it is where it was. Safe to repeat. Raises `HeadMoved`."""
+        await self._git.adopt(task.id, number)
+        delivered = await self._git.deliver(task.id, repository, proof.branch, proof.sha)
+        if delivered.sha != delivered.was:
+            words = f"{proof.branch} is at {delivered.sha[:12]} now"
+            await self._tell(task, number, "push", words, delivered.sha)
+        return delivered.sha
+
+    async def linked(self, task: Task, repository: Repository, number: int) -> bool:
+        """The pull request of others that got the change. Safe to repeat."""
+        pull = await self._forge(repository).pull_request(repository, number)
+        await self._state.update(task.id, lambda _: {"pull_request": link_of(pull)})
+        return True
 
     async def pull_request(self, task: Task, number: int, repository: Repository, *, draft: bool) -> bool:
         """Open it, or bring the open one up to date. Safe to repeat. False if the forge has none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from sandlot.platform.core.tasks import Attempt, CheckResult, Task
+from sandlot.platform.tasks.proof_text import proof_section
 
 MAX_RESULT, MAX_OUTPUT = 8000, 4000
 
@@ -13,6 +14,8 @@ def pull_body(task: Task, attempt: Attempt, *, agent: str, timeline: str) -> str
     parts = [_bounded(attempt.result.strip(), MAX_RESULT) or task.spec.prompt.strip()[:MAX_RESULT]]
     if attempt.checks:
         parts.append("## Checks\n\n" + "\n\n".join(_check(check) for check in attempt.checks))
+    if task.spec.proof is not None:
+        parts.append("## Proof\n\n" + proof_section(task.spec.proof, attempt.proof))
     parts.append("## Task\n\n" + "\n".join(_facts(task, attempt, agent, timeline)))
     if task.spec.issue:
         parts.append(f"Closes {_issue(task.spec.issue)}")

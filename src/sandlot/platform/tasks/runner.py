@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from sandlot.platform.core.errors import Conflict, PlatformError
+from sandlot.platform.core.errors import Conflict, HeadMoved, PlatformError
 from sandlot.platform.core.forges import Repository
+from sandlot.platform.core.proofs import Proof, ProofOutcome
 from sandlot.platform.core.task_ports import StepStore
 from sandlot.platform.core.tasks import (
     Attempt,
@@ -28,6 +29,7 @@ from sandlot.platform.tasks.artifacts import Artifacts
 from sandlot.platform.tasks.attempt_record import AttemptParts, AttemptRecord, Ending
 from sandlot.platform.tasks.attempts import AttemptRun
 from sandlot.platform.tasks.forking import TaskForks
+from sandlot.platform.tasks.proving import moved
 from sandlot.platform.tasks.publishing import Publishing
 from sandlot.platform.tasks.scoring import best_of
 from sandlot.platform.tasks.steps import BeforeStep, RunSteps, no_step
@@ -110,6 +112,7 @@ class TaskRunner:
         What was said to it meanwhile queues it again. Sandboxes that a crash leaves running are paused when they have been idle.
         """
         await run.keep_artifacts(await self._state.get(run.task.id))
+        await run.report(ending)
         if await self._moved(run, ending):
             await run.clean_up(await self._state.get(run.task.id))
 
@@ -174,10 +177,23 @@ class _Run:
         return repository, numbers
 
     async def _work(self) -> Ending:
+        if (ending := await self._is_hopeless()) is not None:
+            return ending
         repository, numbers = await self._open()
         endings = await self._race(numbers)
         number, ending = await self._chosen(numbers, endings)
         return await self._publish(number, ending, repository)
+
+    async def _is_hopeless(self) -> Ending | None:
+        """What cannot be shown to be red needs no sandbox, unless a rule or a person wants it all the same."""
+        task = await self._with_attempts()
+        spec = task.spec.proof
+        if spec is None or spec.problem is None or spec.unproven or task.pending or task.attempts[0].turn:
+            return None
+        words = f"not reproducible: {spec.problem}"
+        found = Proof(outcome=ProofOutcome.NOT_REPRODUCIBLE, words=words)
+        await self._state.update_attempt(task.id, 1, proof=found)
+        return Ending(to=TaskStatus.NEEDS_YOU, reason=words, attempt=AttemptStatus.UNCHANGED)
 
     async def _prepare(self, task: Task, repository: Repository) -> Prepared:
         policy = PushPolicy(
@@ -186,6 +202,8 @@ class _Run:
             protect=self._policy.protected,
         )
         git = self._parts.git
+        if task.spec.proof is not None and task.base_sha is None:  # a commit that was just pushed has to be there
+            await self._steps.retried(lambda: git.mirrors.refresh(repository, force=True))
         prepared = await self._steps.retried(lambda: git.prepare(task.id, repository, task.spec.base, policy))
         await git.allow(task.id, policy)
         if task.run == 1 and task.base_sha is None:
@@ -262,6 +280,10 @@ class _Run:
         if is_draft and await self._parts.git.head(task.id, number) is None:
             return ending
         publishing = self._runner._publishing
+        if task.spec.proof is not None and task.spec.proof.pull is not None:
+            attempt = attempt_of(task, number)
+            if attempt.proof is not None and attempt.proof.outcome is ProofOutcome.FIXED:
+                return await self._deliver(task, number, repository)
         await self._steps.do(number, "push", lambda: publishing.push(task, number, repository))
         has_one = await self._steps.do(
             number, "pull_request", lambda: publishing.pull_request(task, number, repository, draft=is_draft)
@@ -272,6 +294,35 @@ class _Run:
             where = f"its changes are on the branch {task.branch} of {repository.name}"
             return Ending(to=TaskStatus.DONE, reason=where, attempt=ending.attempt)
         return ending
+
+    async def _deliver(self, task: Task, number: int, repository: Repository) -> Ending:
+        """What was proven goes onto the branch of the pull request that was red."""
+        spec, publishing = task.spec.proof, self._runner._publishing
+        assert spec is not None and spec.pull is not None
+        pull = spec.pull
+        try:
+            sha = await self._steps.do(number, "push", lambda: publishing.deliver(task, number, repository, spec))
+        except HeadMoved as error:
+            proof = replace(attempt_of(task, number).proof or moved(spec), outcome=ProofOutcome.MOVED, words=str(error))
+            await self._state.update_attempt(task.id, number, proof=proof)
+            return Ending(to=TaskStatus.CANCELLED, reason=str(error), attempt=AttemptStatus.READY)
+        await self._steps.do(number, "pull_request", lambda: publishing.linked(task, repository, pull))
+        words = f"fixed with {sha[:12]} on {spec.branch}, pull request {pull}"
+        return Ending(to=TaskStatus.DONE, reason=words, attempt=AttemptStatus.READY)
+
+    async def report(self, ending: Ending) -> None:
+        """Tell the forge where it was asked for. What is said meanwhile queues the task again, and is reported then."""
+        task = await self._state.get(self.task.id)
+        if not task.spec.reports:
+            return
+        number = task.attempts[0].number if task.attempts else 1
+        repository = await self._runner._find(task)
+        try:
+            await self._steps.do(
+                number, "report", lambda: self._parts.reports.ended(task, repository, ending.to, ending.reason)
+            )
+        except PlatformError as error:
+            log.warning("the end of task %s is not told at its forge: %s", task.id, error)
 
     async def stop(self) -> None:
         """End the agents; what cannot be reached is ended with its sandbox, later."""

@@ -13,6 +13,7 @@ from typing import Any
 from sandlot.platform.agents.descriptions import AgentDescription
 from sandlot.platform.core.errors import Busy, Conflict, InvalidRequest, NotFound
 from sandlot.platform.core.model import Caller
+from sandlot.platform.core.proofs import ProofSpec
 from sandlot.platform.core.task_ports import StepStore, TaskQuery
 from sandlot.platform.core.tasks import (
     ID_LENGTH,
@@ -70,6 +71,8 @@ class TaskRequest:
     reviewers: tuple[str, ...] = ()
     start: bool = True
     idempotency_key: str | None = None
+    proof: ProofSpec | None = None
+    told_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +332,7 @@ class Tasks:
 _COPIED = (
     "repository", "prompt", "model", "template", "provider", "command", "checks", "network", "secrets",
     "labels", "parent", "blocked_by", "issue", "draft_on_failure", "artifacts", "reviewers",
+    "proof", "told_at",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from sandlot.platform.core.errors import Busy, PlatformError, Unavailable
 from sandlot.platform.core.ports import Clock
 from sandlot.platform.core.task_ports import StepStore
-from sandlot.platform.core.tasks import STEPS, Entry, EntryKind, StepStatus, Task, TaskStep
+from sandlot.platform.core.tasks import Entry, EntryKind, StepStatus, Task, TaskStep, steps_of
 from sandlot.platform.tasks.timeline import Timeline
 
 TRIES = 8
@@ -40,8 +40,9 @@ class RunSteps:
         self._rows = {
             (step.number, step.name): step for step in await self._store.of(self._task.id) if step.run == self._task.run
         }
+        names = steps_of(self._task.spec)
         await self._put(
-            *(self._row(number, name) for number in numbers for name in STEPS if (number, name) not in self._rows)
+            *(self._row(number, name) for number in numbers for name in names if (number, name) not in self._rows)
         )
 
     def is_done(self, number: int, name: str) -> bool:

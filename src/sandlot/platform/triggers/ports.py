@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from sandlot.platform.core.triggers import GitHubDelivery, Handled, InboxStatus
+from sandlot.platform.core.events import Event
+from sandlot.platform.core.triggers import GitHubDelivery, Handled, InboxStatus, RuleRecord
 
 
 class InboxStore(Protocol):
@@ -32,6 +33,17 @@ class InboxStore(Protocol):
 
     async def purge(self, before: datetime) -> None:
         """Forget what came before and does not wait."""
+
+
+class RuleStore(Protocol):
+    async def all(self) -> Sequence[RuleRecord]:
+        """By name."""
+
+    async def put(self, record: RuleRecord, *events: Event) -> None:
+        """Add it, or replace the one of this name."""
+
+    async def remove(self, name: str, *events: Event) -> bool:
+        """Whether it was there."""
 
 
 Handle = Callable[[GitHubDelivery, Mapping[str, Any]], Awaitable[Handled]]

@@ -91,7 +91,7 @@ function PullChecks({ task }: { task: Task }) {
   );
 }
 
-const NAMES: Record<string, string> = { sandbox: "Start a sandbox", clone: "Clone the repository", branch: "Make the branch", setup: "Set up", agent: "Let the agent work", checks: "Run the checks", commit: "Commit", push: "Push", pull_request: "Open the pull request", cleanup: "Clean up" };
+const NAMES: Record<string, string> = { sandbox: "Start a sandbox", clone: "Clone the repository", branch: "Make the branch", setup: "Set up", reproduce: "Reproduce the failure", agent: "Let the agent work", checks: "Run the checks", prove: "Prove the fix", commit: "Commit", push: "Push", pull_request: "Open the pull request", cleanup: "Clean up", report: "Report to the forge" };
 
 function StepLine({ step, several }: { step: Schemas["StepInfo"]; several: boolean }) {
   const ms = step.started_at && step.ended_at ? new Date(step.ended_at).getTime() - new Date(step.started_at).getTime() : null;

@@ -227,10 +227,14 @@ class MachineFactory:
     # -- a running machine -----------------------------------------------------------------------------------------
 
     async def set_network(self, sandbox_id: str, policy: NetworkPolicy) -> None:
+        """In force whatever the guest does: one whose daemon does not answer must not keep a secret that was taken back."""
         live = self.table.known(sandbox_id)
-        if (authorities := self._network.authorities(policy)) is not None:
-            await self._envd.trust(live.machine.address, live.token, authorities)
         await self._network.apply(live.instance.machine_id, policy)
+        if (authorities := self._network.authorities(policy)) is not None:
+            try:
+                await self._envd.trust(live.machine.address, live.token, authorities)
+            except GuestUnresponsive as error:
+                log.warning("programs in sandbox %s may not trust connections that are opened: %s", sandbox_id, error)
 
     async def is_idle(self, sandbox_id: str) -> bool:
         """Whether nothing but envd runs in it, and it can be frozen. A daemon that does not say so is taken to be busy."""

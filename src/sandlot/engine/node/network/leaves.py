@@ -37,9 +37,9 @@ class Leaves:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 return await asyncio.shield(waiting)
-        finally:
-            if waiting.done():
-                self._waiting.pop(name, None)
+        except TimeoutError:
+            self._waiting.pop(name, None)  # the next one asks again
+            raise
 
     def take(self, name: str, certified: str | None) -> None:
         """The answer: a key with its certificate, or none."""

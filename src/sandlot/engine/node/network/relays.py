@@ -136,7 +136,10 @@ class Relays:
         """The process serves guests: it gets certificates for names that a rule of the slot opens, and for no others."""
         served, made = self._served.get(slot), None
         if served is not None and served.rules.header_rule(name) is not None:
-            made = await asyncio.to_thread(self._certify, name)
+            try:
+                made = await asyncio.to_thread(self._certify, name)
+            except (OSError, ValueError):
+                log.exception("no certificate could be made for %s", name)
         if self._process:
             self._process.post({"do": "certified", "name": name, "certified": made})
 

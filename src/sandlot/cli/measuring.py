@@ -20,6 +20,7 @@ KINDS = {
     "templates": "builds beside `docker build`",
     "interpreter": "cells of the code interpreter beside a plain kernel",
     "desktop": "create to first screenshot of a desktop, beside a Docker container that starts the same",
+    "browsers": "from `sessions.create` to a loaded page, beside a Chromium started by Playwright",
     "scale": "how many sandboxes one machine carries, and how cost grows",
     "tasks": "what a task costs beside the same by hand with Docker and git, clones, readers of timelines",
     "tunnel": "how fast sandboxes and the platform exchange bodies through a tunnel",

@@ -194,6 +194,7 @@ def test_a_template_of_ones_own_is_built_with_the_typescript_builder(server: Ser
         (tmp_path / file.name).write_text(file.read_text())
     tools = tmp_path / "tools"
     tools.mkdir()
+    (tools / "package.json").write_text("{}")  # else npm installs into the directory above
     subprocess.run(["npm", "install", "--no-audit", "--no-fund", "e2b", "tsx"], cwd=tools, check=True, timeout=300)
     (tools / "node_modules").rename(tmp_path / "node_modules")
     names = {f"E2B_{name.upper()}": str(value) for name, value in server.sdk.items()}

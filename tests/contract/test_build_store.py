@@ -107,6 +107,10 @@ async def test_builds_of_a_database_from_before_revisions_can_be_changed(databas
             "ALTER TABLE builds DROP COLUMN revision",
             "DROP TABLE usage_samples",
             "DROP TABLE lifecycle_marks",
+            "DROP TABLE secrets",
+            "DROP TABLE egress_entries",
+            "DROP TABLE egress_left_out",
+            "ALTER TABLE sandboxes DROP COLUMN egress",
             "DROP INDEX sandboxes_source",
             "ALTER TABLE sandboxes DROP COLUMN source",
         ):

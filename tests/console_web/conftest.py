@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.console_web.furnished import furnish
 from tests.console_web.node import WEB, missing, node_modules
 from tests.e2e.conftest import in_pristine
 from tests.e2e.server import Server, clean_environment
@@ -77,6 +78,11 @@ def spec(engine: Server, chromium: str) -> Spec:
             process.communicate()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def furnished(engine: Server) -> None:
+    furnish(f"http://127.0.0.1:{engine.port}", engine.key)
 
 
 @pytest.fixture

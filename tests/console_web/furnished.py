@@ -30,7 +30,9 @@ def furnish(address: str, key: str) -> None:
     with httpx.Client(base_url=address, headers={"X-API-KEY": key}, timeout=120, trust_env=False) as client:
         _pull_request(client, address, key)
     options: dict[str, Any] = {"api_key": key, "api_url": address, "sandbox_url": address}
-    kept = Sandbox.create(timeout=3600, metadata={"purpose": "a look around"}, **options)
+    kept = Sandbox.create(
+        timeout=3600, metadata={"purpose": "a look around"}, network={"allow_public_traffic": False}, **options
+    )
     kept.commands.run("mkdir -p site && echo '<h1>Hello</h1>' > site/index.html")
     kept.commands.run("cd site && python3 -m http.server 8000", background=True)
     Sandbox.create(timeout=3600, **options).kill()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.console_web.conftest import Spec
-from tests.console_web.furnished import furnish
 from tests.console_web.seed import board, long_story, many, write
 from tests.e2e.server import Server
 
@@ -46,12 +47,20 @@ def test_a_server_that_is_killed_leaves_neither_a_gap_nor_a_repeat(spec: Spec, d
 
 @pytest.mark.timeout(600)
 def test_axe_finds_nothing_on_any_page_in_both_themes_and_on_a_phone(
-    spec: Spec, engine: Server, database: Path
+    spec: Spec, furnished: None, database: Path
 ) -> None:
     seed = [task for task in board() if task.status not in (TaskStatus.QUEUED, TaskStatus.WORKING)]
     asyncio.run(write(database, seed))
-    furnish(f"http://127.0.0.1:{engine.port}", engine.key)
     spec("axe")
+
+
+def test_pull_requests_builds_protected_ports_and_every_state_of_a_view_are_shown(
+    spec: Spec, furnished: None, engine: Server
+) -> None:
+    def send(number: signal.Signals) -> None:
+        os.kill(engine.pid, number)
+
+    spec("look", {"freeze": lambda: send(signal.SIGSTOP), "thaw": lambda: send(signal.SIGCONT)})
 
 
 @pytest.mark.timeout(600)

@@ -4,7 +4,7 @@ import { BASE } from "./harness.mjs";
 
 export const THEMES = ["light", "dark"];
 export const SIZES = { desktop: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } };
-const TASK_TABS = ["timeline", "changes", "checks", "terminal", "files", "preview", "network", "numbers", "about"];
+const TASK_TABS = ["timeline", "changes", "checks", "terminal", "files", "preview", "screen", "network", "numbers", "about"];
 const SANDBOX_TABS = ["overview", "numbers", "log", "terminal", "files", "ports"];
 
 /** Names and addresses, also of one thing of each kind that the server has. */
@@ -55,7 +55,7 @@ export async function show(page, path) {
   await page.locator("#main").waitFor();
   await page.waitForLoadState("load");
   await page.waitForFunction(() => !document.querySelector("[role=status][aria-label=Loading]"), null, { timeout: 15_000 }).catch(() => undefined);
-  await page.waitForTimeout(250); // transitions, and what comes over the stream
+  await page.waitForTimeout(500); // transitions, and what comes over the stream
 }
 
 /** Tasks with the most to see first. */

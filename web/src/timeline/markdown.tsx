@@ -20,6 +20,12 @@ function blocks(text: string): ReactNode[] {
       for (n += 1; n < lines.length && !lines[n]!.trimStart().startsWith(fence[1]!); n += 1) body.push(lines[n]!);
       out.push(<pre key={out.length} tabIndex={0}>{body.join("\n")}</pre>);
       n += 1;
+    } else if (/^<details>/.test(line)) {
+      const body: string[] = [line.replace("<details>", "")];
+      for (n += 1; n < lines.length && !lines[n]!.includes("</details>"); n += 1) body.push(lines[n]!);
+      n += 1;
+      const [, summary = "Details", rest = ""] = /^\s*(?:<summary>([^\n]*?)<\/summary>)?([^]*)$/.exec(body.join("\n")) ?? [];
+      out.push(<details key={out.length}><summary>{inline(summary.replace(/<\/?code>/g, "`"))}</summary>{blocks(rest.replaceAll("<details>", ""))}</details>);
     } else if (/^\s*([-*+]|\d{1,9}[.)])\s+/.test(line)) {
       const items: string[] = [];
       const ordered = /^\s*\d/.test(line);
@@ -41,7 +47,7 @@ function blocks(text: string): ReactNode[] {
       n += 1;
     } else {
       const body: string[] = [];
-      for (; n < lines.length && lines[n]!.trim() && !/^\s*(```|~~~|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|>)/.test(lines[n]!); n += 1) body.push(lines[n]!);
+      for (; n < lines.length && lines[n]!.trim() && !/^\s*(```|~~~|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|>|<details>)/.test(lines[n]!); n += 1) body.push(lines[n]!);
       if (!body.length) body.push(lines[n++]!);
       out.push(<p key={out.length}>{inline(body.join("\n"))}</p>);
     }

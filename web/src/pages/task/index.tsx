@@ -31,10 +31,10 @@ const TABS: readonly TabInfo[] = [
   { id: "terminal", title: "Terminal", key: "3", view: lazy(() => import("./terminal")) },
   { id: "files", title: "Files", key: "4", view: lazy(() => import("./files")) },
   { id: "preview", title: "Preview", key: "5", view: lazy(() => import("./preview")) },
-  { id: "network", title: "Network", key: "8", view: lazy(() => import("./network")) },
-  { id: "numbers", title: "Numbers", key: "6", view: lazy(() => import("./numbers")) },
-  { id: "screen", title: "Screen", key: "7", view: lazy(() => import("./screen")) },
-  { id: "about", title: "About", key: "8", view: lazy(() => import("./about")) },
+  { id: "screen", title: "Screen", key: "6", view: lazy(() => import("./screen")) },
+  { id: "network", title: "Network", key: "7", view: lazy(() => import("./network")) },
+  { id: "numbers", title: "Numbers", key: "8", view: lazy(() => import("./numbers")) },
+  { id: "about", title: "About", key: "9", view: lazy(() => import("./about")) },
 ];
 
 export default function TaskPage() {

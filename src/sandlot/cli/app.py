@@ -12,6 +12,7 @@ from sandlot import __version__
 from sandlot.cli import (
     audit,
     browsers,
+    ci,
     compat,
     console,
     demo,
@@ -80,6 +81,7 @@ app.add_typer(templates.app, name="template", rich_help_panel="Sandboxes")
 app.add_typer(teams.app, name="team", rich_help_panel="Sandboxes")
 app.add_typer(keys.app, name="key", rich_help_panel="Sandboxes")
 app.add_typer(secrets.app, name="secret", rich_help_panel="Sandboxes")
+app.command(rich_help_panel="Sandboxes")(ci.ci)
 app.add_typer(tasks.app, name="task", rich_help_panel="Platform")
 app.add_typer(repositories.repositories, name="repo", rich_help_panel="Platform")
 app.add_typer(browsers.app, name="browser", rich_help_panel="Platform")

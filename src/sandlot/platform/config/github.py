@@ -30,8 +30,6 @@ class GitHubTable(_Table):
     private_key_file: Path | None = None
     webhook_secret_env: str | None = None
     webhook_secret_file: Path | None = None
-    poll: bool = False
-    poll_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
 
 
 class TriggerTable(_Table):
@@ -76,8 +74,6 @@ class GitHubConfig(BaseModel):
     app_id: str | None
     private_key: Annotated[str | None, Field(repr=False)]
     webhook_secret: Annotated[str | None, Field(repr=False)]
-    poll: bool = False  # look at GitHub instead of being called by it
-    poll_seconds: int = 60
 
 
 def trigger_rules(place: str, tables: Sequence[TriggerTable] | None) -> Sequence[TriggerRule]:
@@ -103,11 +99,4 @@ def github_config(place: str, table: GitHubTable | None, secret_of: Secret) -> G
             load_pem_private_key(key.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ConfigurationError(f"{place}: github: the private key is not the PEM file that GitHub gave") from None
-    return GitHubConfig(
-        url=table.url.rstrip("/"),
-        app_id=table.app_id,
-        private_key=key,
-        webhook_secret=secret,
-        poll=table.poll,
-        poll_seconds=table.poll_seconds,
-    )
+    return GitHubConfig(url=table.url.rstrip("/"), app_id=table.app_id, private_key=key, webhook_secret=secret)

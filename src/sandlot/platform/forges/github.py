@@ -277,12 +277,6 @@ class GitHubForge:
         else:
             await reports.report(repository, sha, name, state, title, url)
 
-    async def resolve_threads(self, repository: Repository, number: int, comments: Sequence[int]) -> int:
-        return await GitHubReports(self.accounts).resolve_threads(repository, number, comments)
-
-    async def remove_branch(self, repository: Repository, branch: str, sha: str | None = None) -> bool:
-        return await GitHubReports(self.accounts).remove_branch(repository, branch, sha)
-
     async def issue(self, repository: Repository, number: int) -> Issue:
         async with asked(self.accounts, repository, f"read issue {number}") as asking:
             found = await asking.get("/issues{/number}", number=number)

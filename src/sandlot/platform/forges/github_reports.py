@@ -22,11 +22,6 @@ MAX_SUMMARY = 60_000
 RED = ("failure", "timed_out")
 MAX_JOBS = 40
 _PATH = re.compile(r"\.github/workflows/[\w. -]{1,200}\.ya?ml")
-_THREADS = """
-query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { pullRequest(number: $number) {
-  reviewThreads(last: 100) { nodes { id isResolved comments(first: 20) { nodes { databaseId } } } } } } }
-"""
-_RESOLVE = "mutation($id: ID!) { resolveReviewThread(input: {threadId: $id}) { clientMutationId } }"
 _RANKS = ("none", "read", "triage", "write", "maintain", "admin")
 
 
@@ -187,30 +182,6 @@ class GitHubReports:
                 await asking.patch("/check-runs{/id}", body, id=known)
             else:
                 await asking.post("/check-runs", {**body, "name": name, "head_sha": sha})
-
-    async def resolve_threads(self, repository: Repository, number: int, comments: Sequence[int]) -> int:
-        wanted, found = set(comments), 0
-        async with asked(self._accounts, repository, f"resolve threads of pull request {number}") as asking:
-            data = await asking.graphql(_THREADS, owner=asking.owner, name=asking.name, number=number)
-            for thread in data["repository"]["pullRequest"]["reviewThreads"]["nodes"]:
-                first = [each.get("databaseId") for each in thread["comments"]["nodes"]]
-                if not thread["isResolved"] and wanted.intersection(first):
-                    await asking.graphql(_RESOLVE, id=thread["id"])
-                    found += 1
-        return found
-
-    async def remove_branch(self, repository: Repository, branch: str, sha: str | None) -> bool:
-        tip = await self.tip(repository, branch)
-        if tip is None or (sha is not None and tip != sha):
-            return False
-        async with asked(self._accounts, repository, f"remove branch {branch!r}") as asking:
-            try:
-                await asking.delete("/git/refs/heads{/branch}", branch=branch)
-            except gidgethub.BadRequest as error:
-                if int(error.status_code) in (404, 422):
-                    return False
-                raise
-        return True
 
 
 def _id(repository: Any) -> Any:

@@ -62,9 +62,6 @@ class RepositoryRequests:
         found: dict[str, Any] = await self._api.put(REPOSITORY + path, self._filled(values), data=body)
         return found
 
-    async def delete(self, path: str, **values: Any) -> None:
-        await self._api.delete(REPOSITORY + path, self._filled(values))
-
     async def graphql(self, query: str, **values: Any) -> Any:
         return await self._api.graphql(query, endpoint=self._api.graphql_url, **values)
 

@@ -103,22 +103,6 @@ class ReportsOnCommits(Protocol):
         """`state` is pending, success, failure or error. The last report of a name counts."""
 
 
-@runtime_checkable
-class HasReviewThreads(Protocol):
-    """A forge where remarks on lines are threads that can be resolved."""
-
-    async def resolve_threads(self, repository: Repository, number: int, comments: Sequence[int]) -> int:
-        """Resolve the open threads that begin with these comments. Returns how many there were."""
-
-
-@runtime_checkable
-class RemovesBranches(Protocol):
-    """A forge where a branch is removed by a request."""
-
-    async def remove_branch(self, repository: Repository, branch: str, sha: str | None = None) -> bool:
-        """Whether it was there. With `sha`, only if it is still at this commit."""
-
-
 class RepositoryStore(AggregateStore[Repository], Protocol):
     async def by_name(self, name: str) -> Repository | None: ...
 

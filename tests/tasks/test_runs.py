@@ -13,7 +13,8 @@ async def test_a_command_becomes_a_pull_request_that_is_merged(ann: Tasks) -> No
     )
     task = await ann.until(id, "review")
     assert task["pull_request"]["number"] == 1 and task["checks"][0]["exit_code"] == 0
-    assert task["changes"] == {"files": 1, "added": 1, "removed": 1}
+    assert task["changes"] == {"files": 1, "added": 1, "removed": 1} and task["isolation"]
+    assert task["pull_request"]["url"] == "/console/repositories/app/pulls/1"  # under the address of the console
     pull = (await ann.http.get("/repositories/app/pulls/1")).json()
     assert pull["head"] == f"task-{id}" and pull["base"] == "main" and pull["labels"] == ["release"]
     assert "grep -q 1.1 VERSION" in pull["body"] and f"/tasks/{id}" in pull["body"]

@@ -78,6 +78,7 @@ async def open_platform(settings: Settings, own: OwnAddress) -> AsyncIterator[Mo
             engine=engine,
             admin_secret=first_key,
             doctor=doctor.findings,
+            url=_own_url(settings),
             hosts=(settings.domain, f"api.{settings.domain}") if settings.domain else (),
         )
         building = platform(setup)
@@ -88,6 +89,12 @@ async def open_platform(settings: Settings, own: OwnAddress) -> AsyncIterator[Mo
         yield MountedPlatform(made)
     finally:
         await building.__aexit__(None, None, None)
+
+
+def _own_url(settings: Settings) -> str:
+    """For people on this machine, unless the server listens at an address of its own."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}" if settings.port else ""
 
 
 @contextlib.asynccontextmanager

@@ -31,6 +31,7 @@ class ForgeParts:
     events: EventLog
     clock: Clock
     github: GitHubConfig | None = None
+    console: str = "/console"  # where people reach the console
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ async def build_forges(parts: ForgeParts) -> BuiltForges:
         comments=SqlPullComments(parts.database, parts.route),
         events=parts.events,
         clock=parts.clock,
+        console=parts.console,
     )
     forges[ForgeKind.LOCAL] = local
     forges[ForgeKind.REMOTE] = RemoteForge(git.git)

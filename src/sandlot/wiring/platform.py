@@ -55,6 +55,7 @@ from sandlot.platform.store import (
     SqlTasks,
     SqlUsage,
 )
+from sandlot.platform.tasks.board import TaskBoard
 from sandlot.platform.tasks.steps import BeforeStep, no_step
 from sandlot.platform.tunnel.service import Tunnels
 from sandlot.wiring.browsers import BrowserParts, build_browsers
@@ -87,6 +88,7 @@ class Setup:
     version: str
     data_dir: Path  # where hosted repositories and mirrors are
     engine: Locate | None = None  # where this server's own engine listens; waits until it does
+    url: str = ""  # where people reach this server, if it has no name
     hosts: Sequence[str] = ()  # names of this server at which the console is served, beside localhost
     doctor: Callable[[], Awaitable[Sequence[DoctorFinding]]] = no_findings
     admin_secret: Callable[[], str | None] = lambda: None
@@ -142,6 +144,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 events=events,
                 clock=clock,
                 github=config.github,
+                console=_console(setup),
             )
         )
         stack.push_async_callback(forges.github.close)
@@ -162,6 +165,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 clock=clock,
             )
         )
+        board = TaskBoard(secret)
         tasks = build_tasks(
             TaskParts(
                 configuration=config,
@@ -171,6 +175,8 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 sessions=sessions,
                 session_state=state,
                 snapshots=SessionSnapshots(state=state, providers=providers),
+                providers=providers,
+                board=board,
                 tunnels=tunnels,
                 git=forges.git,
                 repositories=forges.repositories,
@@ -178,7 +184,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
                 agents=agents,
                 clock=clock,
                 data_dir=setup.data_dir,
-                console=f"https://{setup.hosts[0]}/console" if setup.hosts else "/console",
+                console=_console(setup),
                 hook=setup.step_hook,
             )
         )
@@ -275,6 +281,7 @@ async def platform(setup: Setup) -> AsyncIterator[Platform]:
             inbox=triggers.inbox,
             rules=triggers.rules,
             tasks=tasks.service,
+            board=board,
             timeline=tasks.timeline,
             artifacts=tasks.artifacts,
             agents=agents,
@@ -301,6 +308,12 @@ async def _providers(setup: Setup, mark: str, stack: AsyncExitStack) -> dict[str
         engine=setup.engine,
     )
     return await stack.enter_async_context(build_providers(parts))
+
+
+def _console(setup: Setup) -> str:
+    if setup.hosts:
+        return f"https://{setup.hosts[0]}/console"
+    return f"{setup.url}/console" if setup.url else "/console"
 
 
 async def _run(reconciler: SessionReconciler, loops: Sequence[Loop]) -> None:

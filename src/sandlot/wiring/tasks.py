@@ -17,13 +17,16 @@ from sandlot.platform.events.log import EventLog
 from sandlot.platform.forges.repositories import Repositories
 from sandlot.platform.git.service import GitService
 from sandlot.platform.models.gateway import ModelGateway
+from sandlot.platform.providers.health import ProviderRegistry
 from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.snapshots import SessionSnapshots
 from sandlot.platform.sessions.state import SessionState
 from sandlot.platform.store import Database, SqlTasks, SqlTaskSteps, SqlTimeline
 from sandlot.platform.store.events import Route
+from sandlot.platform.tasks import board
 from sandlot.platform.tasks.artifacts import Artifacts
 from sandlot.platform.tasks.attempt_record import AttemptParts
+from sandlot.platform.tasks.board import TaskBoard
 from sandlot.platform.tasks.boxes import BoxDefaults, TaskBoxes
 from sandlot.platform.tasks.checks import CheckRunner
 from sandlot.platform.tasks.forking import TaskForks
@@ -62,6 +65,8 @@ class TaskParts:
     sessions: Sessions
     session_state: SessionState
     snapshots: SessionSnapshots
+    providers: ProviderRegistry
+    board: TaskBoard
     tunnels: Tunnels
     git: GitService
     repositories: Repositories
@@ -138,6 +143,7 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
                 forge=parts.repositories.forge,
                 link=lambda task: f"{parts.console}/tasks/{task.id}",
             ),
+            board=parts.board,
         ),
         steps=steps,
         find=find,
@@ -174,7 +180,11 @@ def build_tasks(parts: TaskParts) -> BuiltTasks:
 
 def _boxes(parts: TaskParts, models: TaskModels) -> TaskBoxes:
     async def routes(task: Task, _: Attempt) -> Mapping[str, RouteApp]:
-        return {"git": parts.git.handler(task.id), ROUTE: models.route(task)}
+        return {
+            "git": parts.git.handler(task.id),
+            ROUTE: models.route(task),
+            board.ROUTE: parts.board.route(task),
+        }
 
     return TaskBoxes(
         sessions=parts.sessions,
@@ -187,4 +197,5 @@ def _boxes(parts: TaskParts, models: TaskModels) -> TaskBoxes:
             secret_hosts=parts.configuration.secret_hosts,
         ),
         routes=routes,
+        isolation=parts.providers.isolation,
     )

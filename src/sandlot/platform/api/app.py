@@ -134,6 +134,8 @@ class Platform:
         self._git = GitEndpoint(deps)
         self._models = deps.models.gateway.door()
         self._mcp, self._close = McpEndpoint(deps), close
+        self._board = McpEndpoint(deps, "sandlot.platform.api.task_tools")
+        deps.board.serve = self._board.serve_task
         self._bodies = Bodies()
         self._live = LiveStreams()
         deps.access.on_revoke(self._live.changed)
@@ -150,6 +152,7 @@ class Platform:
     async def close(self) -> None:
         """End streams, so that nothing delays a shutdown."""
         await self._mcp.close()
+        await self._board.close()
         await self._close()
 
     def handles(self, scope: Scope) -> bool:

@@ -27,12 +27,14 @@ from sandlot.platform.sessions.service import Sessions
 from sandlot.platform.sessions.terminals import Terminals
 from sandlot.platform.sessions.tools import SandboxTools
 from sandlot.platform.tasks.artifacts import Artifacts
+from sandlot.platform.tasks.board import TaskBoard
 from sandlot.platform.tasks.service import Tasks
 from sandlot.platform.tasks.timeline import Timeline
 from sandlot.platform.triggers.inbox import GitHubInbox
 from sandlot.platform.triggers.rules import RuleBook
 from sandlot.program import SANDLOT
 
+TASK = "sandlot.task"  # where in the scope the id of the task stands whose agent is asking
 CALLER = "sandlot.caller"  # where in the scope the entry point leaves who is asking
 
 
@@ -52,6 +54,7 @@ class Deps:
     inbox: GitHubInbox
     rules: RuleBook
     tasks: Tasks
+    board: TaskBoard
     timeline: Timeline
     artifacts: Artifacts
     agents: Mapping[str, AgentDescription]

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import Field
+from starlette.types import ASGIApp
 
-from sandlot.platform.api.deps import Deps
+from sandlot.platform.api.deps import TASK, Deps
 from sandlot.platform.api.tool_callers import asking
-from sandlot.platform.core.errors import InvalidRequest
+from sandlot.platform.core.errors import InvalidRequest, NotFound
 from sandlot.platform.core.model import Caller, Scope
 from sandlot.platform.core.task_ports import TaskQuery
 from sandlot.platform.core.tasks import TASK_RESTING, Entry, EntryKind, Task, TaskLimits, TaskNetwork, TaskStatus
 from sandlot.platform.tasks.service import TaskRequest
 from sandlot.platform.tasks.views import task_json
 
-TASK = "sandlot.task"  # where in the scope the id of the task stands whose agent is asking
 INSTRUCTIONS = """`task_create` hands out work on a repository: another agent does it in a sandbox of its own, and a pull request comes out.
 `task_show` with `wait` says when it is over. `parent` puts a task below another one, whose budget it shares."""
 TOLD = frozenset({EntryKind.MESSAGE, EntryKind.QUESTION, EntryKind.ERROR, EntryKind.RESULT, EntryKind.STATE})
@@ -32,6 +34,21 @@ Id = Annotated[str, Field(description="The task.", min_length=1, max_length=40)]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Short = Annotated[str, Field(min_length=1, max_length=200)]
 State = Literal["todo", "queued", "working", "needs_you", "review", "done", "failed", "cancelled"]
+
+
+def build(deps: Deps) -> tuple[ASGIApp, AbstractAsyncContextManager[None]]:
+    """For agents of tasks: these tools and no others. Returns the application, and what has to be open while it serves."""
+    server: MCPServer[Any] = MCPServer(
+        "sandlot-tasks", instructions=INSTRUCTIONS, version=deps.version, log_level="WARNING"
+    )
+    add_tasks(server, deps)
+    app = server.streamable_http_app(
+        streamable_http_path="/mcp",
+        stateless_http=True,
+        json_response=True,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return app, server.session_manager.run()
 
 
 def add_tasks(server: MCPServer[Any], deps: Deps) -> None:
@@ -68,6 +85,9 @@ def _add_create(server: MCPServer[Any], deps: Deps) -> None:
         """Hand out work on a repository. It is done by an agent in a sandbox of its own, and ends in a pull request."""
         with asking(context, Scope.WRITE) as (caller, user_id):
             await deps.repositories.get(caller, repository)
+            own = await _own(context, deps, caller)
+            if own is not None and repository != own.spec.repository:
+                raise InvalidRequest(f"your tasks are about repository {own.spec.repository!r}, as your own is")
             request = TaskRequest(
                 repository=repository,
                 prompt=prompt,
@@ -81,7 +101,7 @@ def _add_create(server: MCPServer[Any], deps: Deps) -> None:
                 blocked_by=blocked_by,
                 parent=_parent(context, parent),
                 limits=TaskLimits(seconds=seconds, cost_usd=cost_usd),
-                network=TaskNetwork(internet=internet),
+                network=_network(own, internet),
                 start=start,
             )
             return _shown(await deps.tasks.create(caller, request))
@@ -99,10 +119,11 @@ def _add_looking(server: MCPServer[Any], deps: Deps) -> None:
     ) -> dict[str, Any]:
         """Your tasks, the newest first."""
         with asking(context, Scope.READ) as (caller, _):
+            own = await _own(context, deps, caller)
             wanted = TaskQuery(
                 statuses=frozenset({TaskStatus(state)}) if state else None,
                 repository=repository,
-                parent=parent,
+                parent=parent if own is None else own.id,
                 text=text,
                 limit=limit,
             )
@@ -119,6 +140,7 @@ def _add_looking(server: MCPServer[Any], deps: Deps) -> None:
     ) -> dict[str, Any]:
         """One task: its state, what its checks printed, and what its agent said last."""
         with asking(context, Scope.READ) as (caller, _):
+            await _check_below(context, deps, caller, id)
             task = await _rested(deps, caller, id, wait)
             checks = [{**check, "output": _end(check["output"], MAX_OUTPUT)} for check in task_json(task)["checks"]]
             return {
@@ -139,22 +161,47 @@ def _add_changing(server: MCPServer[Any], deps: Deps) -> None:
     ) -> dict[str, Any]:
         """Say something to a task's agent: an answer, a correction, what is missing. A task that rests goes on."""
         with asking(context, Scope.WRITE) as (caller, _):
+            await _check_below(context, deps, caller, id)
             return _shown(await deps.tasks.message(caller, id, text, interrupt=interrupt))
 
     @server.tool()
     async def task_stop(context: Context[Any, Any], id: Id) -> dict[str, Any]:
         """End a task's agent, and cancel the task."""
         with asking(context, Scope.WRITE) as (caller, _):
+            await _check_below(context, deps, caller, id)
             return _shown(await deps.tasks.stop(caller, id))
 
 
 def _parent(context: Context[Any, Any], given: str | None) -> str | None:
     """What the agent of a task hands out is a part of that task, whatever it says."""
-    request: Any = context.request_context.request
-    own: str | None = request.scope.get(TASK)
+    own = _own_id(context)
     if own is not None and given not in (None, own):
         raise InvalidRequest(f"your tasks are parts of task {own!r}; leave parent out")
     return own or given
+
+
+def _own_id(context: Context[Any, Any]) -> str | None:
+    request: Any = context.request_context.request
+    own: str | None = request.scope.get(TASK)
+    return own
+
+
+async def _own(context: Context[Any, Any], deps: Deps, caller: Caller) -> Task | None:
+    """The task whose agent is asking, if one is."""
+    own = _own_id(context)
+    return await deps.tasks.find(caller, own) if own is not None else None
+
+
+async def _check_below(context: Context[Any, Any], deps: Deps, caller: Caller, id: str) -> None:
+    """An agent of a task reaches those that it handed out, and no others of its user. Raises `NotFound`."""
+    own = _own_id(context)
+    if own is not None and (await deps.tasks.find(caller, id)).spec.parent != own:
+        raise NotFound(f"task {id!r} was not found among those that you handed out")
+
+
+def _network(own: Task | None, internet: bool) -> TaskNetwork:
+    """What an agent hands out reaches no more than it does itself."""
+    return own.spec.network if own is not None and internet else TaskNetwork(internet=internet)
 
 
 async def _rested(deps: Deps, caller: Caller, id: str, wait_s: float) -> Task:

@@ -48,9 +48,11 @@ class LocalForge:
         comments: CommentStore,
         events: EventLog,
         clock: Clock,
+        console: str = "/console",
     ) -> None:
+        """`console` is where people find pages about pull requests."""
         self._git, self._mirrors, self._pulls, self._comments = git, mirrors, pulls, comments
-        self._events, self._clock = events, clock
+        self._events, self._clock, self._console = events, clock, console
 
     async def describe(self, repository: Repository) -> RepositoryFacts:
         path = await self._mirrors.refresh(repository)
@@ -122,7 +124,7 @@ class LocalForge:
         self, repository: Repository, state: PullRequestState | None = None, *, head: str | None = None
     ) -> Sequence[PullRequest]:
         found = await self._pulls.query(repository.id, state=state, head=head)
-        return [_pull_request(repository, each, each.head_sha) for each in found]
+        return [self._pull_request(repository, each, each.head_sha) for each in found]
 
     async def update(self, repository: Repository, number: int, change: PullRequestChange) -> PullRequest:
         for _ in range(TRIES):
@@ -236,7 +238,7 @@ class LocalForge:
     async def _shown(self, repository: Repository, pull: LocalPullRequest) -> PullRequest:
         path = self._mirrors.path(repository)
         head = pull.head_sha or await resolve(self._git, path, pull.head)
-        shown = _pull_request(repository, pull, head)
+        shown = self._pull_request(repository, pull, head)
         mergeable: bool | None = None
         if pull.state is PullRequestState.OPEN and head is not None:
             base = await resolve(self._git, path, pull.base)
@@ -265,6 +267,25 @@ class LocalForge:
         made = await self._git.run("commit-tree", *flags, "-F", "-", tree, at=path, input=message.encode(), env=env)
         return made.text.strip()
 
+    def _pull_request(self, repository: Repository, pull: LocalPullRequest, head_sha: str | None) -> PullRequest:
+        return PullRequest(
+            number=pull.number,
+            title=pull.title,
+            state=pull.state,
+            head=pull.head,
+            base=pull.base,
+            url=f"{self._console}/repositories/{repository.name}/pulls/{pull.number}",
+            created_at=pull.created_at,
+            body=pull.body,
+            draft=pull.draft,
+            author=pull.author,
+            labels=pull.labels,
+            head_sha=head_sha,
+            merged_at=pull.merged_at,
+            merge_sha=pull.merge_sha,
+            checks=pull.checks,
+        )
+
     def _event(self, repository: Repository, pull: LocalPullRequest, type: str, **data: object) -> Event:
         found = {"repository": repository.name, "number": pull.number, "head": pull.head, "title": pull.title, **data}
         return Event(
@@ -274,26 +295,6 @@ class LocalForge:
             subject=Subject("pull", f"{repository.name}#{pull.number}"),
             data={name: value for name, value in found.items() if value is not None},
         )
-
-
-def _pull_request(repository: Repository, pull: LocalPullRequest, head_sha: str | None) -> PullRequest:
-    return PullRequest(
-        number=pull.number,
-        title=pull.title,
-        state=pull.state,
-        head=pull.head,
-        base=pull.base,
-        url=f"/repositories/{repository.name}/pulls/{pull.number}",
-        created_at=pull.created_at,
-        body=pull.body,
-        draft=pull.draft,
-        author=pull.author,
-        labels=pull.labels,
-        head_sha=head_sha,
-        merged_at=pull.merged_at,
-        merge_sha=pull.merge_sha,
-        checks=pull.checks,
-    )
 
 
 def _text(text: str, most: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sandlot.platform.core.console import Inspectable
 from sandlot.platform.core.errors import PlatformError, ProviderFull, Unavailable
 from sandlot.platform.core.ports import Clock, Provider
 
@@ -43,6 +45,14 @@ class ProviderRegistry:
             return self._providers[name]
         except KeyError:
             raise Unavailable(f"provider {name!r} is not in the configuration any more", 60) from None
+
+    async def isolation(self, name: str, sandbox_id: str | None) -> str | None:
+        """What keeps a sandbox apart from its host; None if its provider does not tell, or not now."""
+        provider = self._providers.get(name)
+        if isinstance(provider, Inspectable) and sandbox_id is not None:
+            with contextlib.suppress(PlatformError):
+                return (await provider.inspection.sandbox(sandbox_id)).isolation
+        return None
 
     def problem(self, name: str) -> str | None:
         """Why a provider cannot be used now; None if it can, or may be tried again."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from sandlot.platform.agents.descriptions import AgentDescription
 from sandlot.platform.core.tasks import Attempt, AttemptStatus, ChangeCount, Entry, EntryKind, Task, TaskStatus
 from sandlot.platform.git.service import GitService
+from sandlot.platform.tasks.board import TaskBoard
 from sandlot.platform.tasks.boxes import TaskBoxes
 from sandlot.platform.tasks.checks import CheckRunner
 from sandlot.platform.tasks.models import TaskModels
@@ -54,6 +55,7 @@ class AttemptParts:
     checks: CheckRunner
     models: TaskModels
     reports: TaskReports
+    board: TaskBoard
 
 
 class AttemptRecord:

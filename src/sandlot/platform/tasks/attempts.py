@@ -31,6 +31,7 @@ class AttemptRun:
         """`preparing` makes the task's repository on the git server."""
         self._record, self._parts = record, record.parts
         self._repository, self._preparing = repository, preparing
+        self._is_new = False  # nothing is in its sandbox yet
         self._unreached = 0  # how often in a row its sandbox was there, but not for us
 
     async def _ready(self, session: Session) -> Session:
@@ -72,7 +73,12 @@ class AttemptRun:
         async with self._parts.boxes.held(task, session) as box:
             has_saved = await self._parts.git.head(task.id, self._record.number) is not None
             place, checkout = self._place(task, box), self._checkout(task, box, has_saved)
-            await self._prepare(place, checkout)
+            try:
+                await self._prepare(place, checkout)
+            except Conflict as error:
+                if not record.steps.is_failed(record.number, "setup"):
+                    raise
+                return Ending(to=TaskStatus.NEEDS_YOU, reason=f"{error}; mend the script or the sandbox, then retry it")
             turns = AgentTurns(self._parts.state, place)
             while True:
                 try:
@@ -86,15 +92,21 @@ class AttemptRun:
     async def _start(self) -> Session:
         task, attempt = await self._record.now()
         session = await self._parts.boxes.start(task, attempt)
-        is_new = attempt.session != session.id
+        is_new = self._is_new = attempt.session != session.id
         if is_new:
             if attempt.session is not None:  # it was replaced: nothing is in it
                 await self._record.steps.reset(self._record.number, *AFTER_SANDBOX)
             await self._record.change(session=session.id, status=AttemptStatus.WORKING)
         elif attempt.status is not AttemptStatus.WORKING:
             await self._record.change(status=AttemptStatus.WORKING)
-        await self._parts.boxes.connect(task, attempt, session, is_new=is_new)
+        await asyncio.gather(
+            self._parts.boxes.connect(task, attempt, session, is_new=is_new), self._note_isolation(task, session)
+        )
         return session
+
+    async def _note_isolation(self, task: Task, session: Session) -> None:
+        if task.isolation is None and (found := await self._parts.boxes.isolation(session)) is not None:
+            await self._parts.state.update(task.id, lambda _: {"isolation": found}, quiet=True)
 
     async def _lost(self, error: SandboxGone) -> None:
         """Begin again in another sandbox, with what was handed in; not for ever."""
@@ -133,7 +145,8 @@ class AttemptRun:
 
     async def _clone(self, checkout: Checkout) -> None:
         prepared, packs = self._prepared, self._parts.git.base_packs
-        await checkout.clone(await packs.get(self._repository, prepared.base, prepared.base_sha))
+        is_there = not self._is_new and await checkout.is_there()
+        await checkout.clone(None if is_there else await packs.get(self._repository, prepared.base, prepared.base_sha))
 
     async def _set_up(self, place: TurnPlace, checkout: Checkout) -> None:
         """Run the repository's own script, if it has one."""
@@ -146,7 +159,9 @@ class AttemptRun:
         said = {"command": command, "output": result.output, "exit_code": result.exit_code, "running": False}
         await self._record.tell(EntryKind.COMMAND, command, **said)
         if result.exit_code != 0:
-            raise Conflict(f"{SETUP} of the repository ended with exit code {result.exit_code}: {result.output[-500:]}")
+            raise Conflict(
+                f"{SETUP} of the repository ended with exit code {result.exit_code}: {result.output[-500:].strip()}"
+            )
 
     async def _work_once(self, place: TurnPlace, turns: AgentTurns, checkout: Checkout) -> None:
         record = self._record
@@ -268,7 +283,14 @@ class AttemptRun:
             directory=self._checkout(task, box).directory,
             deadline=(task.started_at or task.created_at) + timedelta(seconds=task.spec.limits.seconds),
             environment=secrets,
-            hidden=hidden_values({**secrets, "task-credential": self._prepared.credential}),
+            hidden=hidden_values(
+                {
+                    **secrets,
+                    "task-credential": self._prepared.credential,
+                    "board-credential": self._parts.board.credential(task.id),
+                }
+            ),
+            found=self._parts.board.environment(task),
             pointed=self._parts.models.pointed(task, self._record.agent, chosen),
             prices=self._parts.models.prices,
         )

@@ -36,6 +36,7 @@ TOUCH_S = 20.0
 TIMED_OUT = 124
 TASK_METADATA = "sandlot-task"
 MakeRoom = Callable[[Task], Awaitable[bool]]  # whether another sandbox of this task's user was deleted
+Isolation = Callable[[str, str | None], Awaitable[str | None]]  # of a sandbox at a provider, where it tells
 Routes = Callable[[Task, Attempt], Awaitable[Mapping[str, RouteApp]]]
 
 
@@ -141,8 +142,9 @@ class TaskBoxes:
         agents: Mapping[str, AgentDescription],
         defaults: BoxDefaults,
         routes: Routes,
+        isolation: Isolation,
     ) -> None:
-        self._sessions, self._state, self._tunnels = sessions, state, tunnels
+        self._sessions, self._state, self._tunnels, self._isolation = sessions, state, tunnels, isolation
         self._agents, self._defaults, self._routes = agents, defaults, routes
         self._open: dict[str, Tunnel] = {}
         self.make_room: MakeRoom | None = None  # asked when a user has too many sandboxes
@@ -235,6 +237,10 @@ class TaskBoxes:
         except NotFound as error:
             self._open.pop(session.id, None)
             raise SandboxGone(str(error)) from error
+
+    async def isolation(self, session: Session) -> str | None:
+        """What keeps it apart from its host, where its provider tells."""
+        return await self._isolation(session.provider, session.provider_sandbox_id)
 
     async def is_lost(self, session: str) -> bool:
         """Whether it is really gone, not only paused by its provider."""

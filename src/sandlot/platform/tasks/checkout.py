@@ -119,6 +119,10 @@ class Checkout:
         self._is_on_branch = True
         self.has_setup = ran.stdout.strip().endswith(HAS_SETUP)
 
+    async def is_there(self) -> bool:
+        """Whether it was cloned before."""
+        return (await self._run(f"test -e {_q(self.directory)}/.git/sandlot-cloned", GIT_S, HOME)).is_ok
+
     async def _put_pack(self, pack: BasePack, place: str) -> None:
         try:
             await asyncio.gather(

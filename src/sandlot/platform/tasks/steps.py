@@ -48,6 +48,9 @@ class RunSteps:
     def is_done(self, number: int, name: str) -> bool:
         return self._row(number, name).status is StepStatus.DONE
 
+    def is_failed(self, number: int, name: str) -> bool:
+        return self._row(number, name).status is StepStatus.FAILED
+
     async def reset(self, number: int, *names: str) -> None:
         """They have to be done again."""
         rows = [self._row(number, name) for name in names]

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -49,12 +49,13 @@ class TurnPlace:
     deadline: datetime
     environment: dict[str, str]
     hidden: dict[str, str]
+    found: dict[str, str] = field(default_factory=dict)  # variables by which its agent finds the board
     pointed: PointedAgent | None = None  # at a model of ours
     prices: Prices = LIST_PRICES
 
 
 def environment_of(place: TurnPlace) -> dict[str, str]:
-    return {**place.environment, **(place.pointed.environment if place.pointed is not None else {})}
+    return {**place.environment, **place.found, **(place.pointed.environment if place.pointed is not None else {})}
 
 
 class AgentTurns:

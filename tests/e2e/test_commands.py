@@ -31,6 +31,12 @@ def test_a_failing_command_is_told_with_its_status(sandbox: Sandbox, status: int
     assert caught.value.stdout == "so far\n" and caught.value.stderr == "why\n"
 
 
+def test_npm_can_run_its_own_scripts(sandbox: Sandbox) -> None:
+    """Packages with native code are compiled by one of them."""
+    found = sandbox.commands.run('"$(dirname "$(readlink -f "$(which npm)")")/node-gyp-bin/node-gyp" --version').stdout
+    assert found.startswith("v")
+
+
 def test_output_arrives_in_order_while_the_command_runs(sandbox: Sandbox) -> None:
     seen: list[tuple[float, str]] = []
     sandbox.commands.run(

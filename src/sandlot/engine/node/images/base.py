@@ -26,7 +26,7 @@ from sandlot.program import SANDLOT
 Progress = Callable[[str], None]  # one short line about what is being done now
 
 TEMPLATES = data_files("templates")
-FORMAT = 2  # raise it when this module builds something else from the same recipe
+FORMAT = 3  # raise it when this module builds something else from the same recipe
 BUILD_TIMEOUT_S = 3600
 # Documentation and translations are a third of a small image, and nobody reads them in a sandbox.
 _SLIM = (

@@ -70,12 +70,21 @@ def _unpack(wheel: Path, scratch: Path, local: Path) -> None:
     (local / "bin/node").chmod(0o755)
     shutil.copytree(found / "lib/node_modules", local / "lib/node_modules", dirs_exist_ok=True)
     shutil.copytree(found / "include/node", local / "include/node", dirs_exist_ok=True)
+    _mark_scripts(local / "lib/node_modules")
     for name, script in _PROGRAMS.items():
-        (local / "lib/node_modules" / script).chmod(0o755)
         _link(local / "bin" / name, script)
 
 
 _PROGRAMS = {"npm": "npm/bin/npm-cli.js", "npx": "npm/bin/npx-cli.js", "corepack": "corepack/dist/corepack.js"}
+
+
+def _mark_scripts(directory: Path) -> None:
+    """A wheel keeps no modes, and npm runs some of its scripts by name: node-gyp, for packages with native code."""
+    for path in directory.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                if file.read(2) == b"#!":
+                    path.chmod(0o755)
 
 
 def _link(path: Path, script: str) -> None:

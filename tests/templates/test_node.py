@@ -88,7 +88,7 @@ def test_a_second_data_directory_has_a_stock_template_from_the_layers_of_the_fir
         again = second.cli("template", "build", "--stock", "node")
         assert "] CACHED RUN" in again.stderr and "smoke commands passed" in again.stderr
         unknown = second.cli("template", "build", "--stock", "no-such", check=False)
-        assert unknown.returncode == 1 and "there are: agent, browser" in unknown.stderr
+        assert unknown.returncode == 1 and "there are: agent, " in unknown.stderr and ", node, " in unknown.stderr
         with second.http() as client:
             rows = {row["name"]: row["state"] for row in client.get("/stock-templates").json()}
         assert rows["node"] == "ready" and rows["agent"] == "absent"

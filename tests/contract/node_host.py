@@ -23,6 +23,7 @@ from sandlot.engine.core.ports import Node, NodeHost, NodeMachines, NodeProxy, N
 from sandlot.engine.node.boot import Guest, MachineBoot
 from sandlot.engine.node.boot_snapshots import BootSnapshots
 from sandlot.engine.node.checkpoint_store import CheckpointStore
+from sandlot.engine.node.egress_reports import EgressReports
 from sandlot.engine.node.envd.client import EnvdClient, Identity
 from sandlot.engine.node.idle_freezer import IdleFreezer
 from sandlot.engine.node.inventory import Inventory
@@ -97,6 +98,7 @@ class HostOfNode:
         freezer = IdleFreezer(factory, patience_s=0)
         parts = NodeParts(
             factory=factory,
+            egress=EgressReports(table.sandbox_of),
             warm_pool=WarmPool(machines=factory, starts=snapshots, limits=PoolLimits(size=pool_size)),
             boot_snapshots=snapshots,
             freezer=freezer,

@@ -202,6 +202,18 @@ async def test_a_sweep_frees_what_is_not_kept(node: Node, host: HostOfNode) -> N
     await node.host.forget_template("t1")
 
 
+async def test_what_left_its_machines_is_told_once(node: Node, inside: OpenNode) -> None:
+    await node.machines.start(replace(NEW, sandbox_id="i1"))
+    row = ("a.example", 443, True, "a.example", None, ["token"], 2, 10, 20)
+    inside.parts.egress.note("i1", {"rows": [row], "left_out": 3})
+    told = await node.host.egress()
+    (entry,) = told.entries
+    assert (entry.sandbox_id, entry.host, entry.connections, entry.secrets) == ("i1", "a.example", 2, ("token",))
+    assert told.left_out == {"i1": 3}
+    again = await node.host.egress()
+    assert not again.entries and not again.left_out
+
+
 async def test_nothing_is_forwarded_to_a_machine_that_is_not_there(node: Node) -> None:
     async def receive() -> typing.NoReturn:
         raise AssertionError("nothing of the request is used")

@@ -273,8 +273,8 @@ async def test_the_network_is_replaced_and_what_is_missing_is_cleared(doors: Doo
             ({"allowOut": ["example.com"]}, 400),
             ({"denyOut": ["example.com"]}, 400),
             ({"allowOut": "1.1.1.1"}, 400),
-            ({"rules": {"a.test": []}}, 400),
-            ({"egressProxy": {"address": "p:1080"}}, 403),
+            ({"rules": {"a.test": [{"transform": {"headers": "none"}}]}}, 400),
+            ({"egressProxy": {"address": "no port"}}, 400),
             ({"dnsServers": ["nope"]}, 400),
         ):
             assert (await client.put(url, json=wrong)).status_code == status, wrong

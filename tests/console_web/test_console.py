@@ -30,6 +30,16 @@ def test_cards_are_moved_by_mouse_keys_and_menu(spec: Spec) -> None:
     spec("board")
 
 
+def test_pull_requests_builds_protected_ports_and_every_state_of_a_view_are_shown(
+    spec: Spec, furnished: None, engine: Server
+) -> None:
+    def send(number: signal.Signals) -> None:
+        os.kill(engine.pid, number)
+
+    spec("look", {"freeze": lambda: send(signal.SIGSTOP), "thaw": lambda: send(signal.SIGCONT)})
+
+
+@pytest.mark.timeout(600)
 def test_a_server_that_is_killed_leaves_neither_a_gap_nor_a_repeat(spec: Spec, database: Path) -> None:
     async def forget() -> None:
         """A task that no event tells of any more: only who reads the snapshot again sees it."""
@@ -54,16 +64,6 @@ def test_axe_finds_nothing_on_any_page_in_both_themes_and_on_a_phone(
     spec("axe")
 
 
-def test_pull_requests_builds_protected_ports_and_every_state_of_a_view_are_shown(
-    spec: Spec, furnished: None, engine: Server
-) -> None:
-    def send(number: signal.Signals) -> None:
-        os.kill(engine.pid, number)
-
-    spec("look", {"freeze": lambda: send(signal.SIGSTOP), "thaw": lambda: send(signal.SIGCONT)})
-
-
-@pytest.mark.timeout(600)
 def test_a_task_is_made_answered_reviewed_and_done_in_the_browser(spec: Spec) -> None:
     spec("work")
 

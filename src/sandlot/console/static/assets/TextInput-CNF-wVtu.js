@@ -1,1 +1,0 @@
-import{D as e,L as t,N as n}from"./client-CJi2IMwQ.js";import{t as r}from"./InputBase-C64wxzv9.js";var i=t(),a=e(e=>{let t=n([`Input`,`InputWrapper`,`TextInput`],null,e);return(0,i.jsx)(r,{component:`input`,...t,__staticSelector:`TextInput`})});a.classes=r.classes,a.displayName=`@mantine/core/TextInput`;export{a as t};

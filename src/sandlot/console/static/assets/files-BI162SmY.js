@@ -1,0 +1,1 @@
+import{t as e}from"./files-BR2zDs__.js";import{t}from"./gate-CATEQ5RK.js";import{P as n}from"./createLucideIcon-rrpCdYrJ.js";var r=n();function i({task:n}){return(0,r.jsx)(t,{sandboxId:n.sandbox_id,none:`Files appear here when the task has a sandbox.`,children:t=>(0,r.jsx)(e,{sandboxId:t.id})})}export{i as default};

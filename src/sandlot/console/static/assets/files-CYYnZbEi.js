@@ -1,1 +1,0 @@
-import{t as e}from"./files-BYXMNAEx.js";import{t}from"./gate-C6KmXQx1.js";import{L as n}from"./client-CJi2IMwQ.js";var r=n();function i({task:n}){return(0,r.jsx)(t,{sandboxId:n.sandbox_id,none:`Files appear here when the task has a sandbox.`,children:t=>(0,r.jsx)(e,{sandboxId:t.id})})}export{i as default};

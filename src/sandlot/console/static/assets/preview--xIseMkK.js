@@ -1,1 +1,0 @@
-import{t as e}from"./gate-C6KmXQx1.js";import{t}from"./ports-C7rTWtxk.js";import{L as n}from"./client-CJi2IMwQ.js";var r=n();function i({task:n}){return(0,r.jsx)(e,{sandboxId:n.sandbox_id,none:`Servers that the agent starts appear here.`,children:e=>(0,r.jsx)(t,{sandboxId:e.id})})}export{i as default};

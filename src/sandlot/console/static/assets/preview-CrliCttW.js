@@ -1,0 +1,1 @@
+import{t as e}from"./gate-CATEQ5RK.js";import{t}from"./ports-CEgIdbq9.js";import{P as n}from"./createLucideIcon-rrpCdYrJ.js";var r=n();function i({task:n}){return(0,r.jsx)(e,{sandboxId:n.sandbox_id,none:`Servers that the agent starts appear here.`,children:e=>(0,r.jsx)(t,{sandboxId:e.id})})}export{i as default};

@@ -1,0 +1,1 @@
+export{t as FORGES,n as default}from"./repositories-CpeG1wgD.js";

@@ -1,0 +1,1 @@
+export{t as Left,n as default}from"./sandboxes-ymlMktW4.js";

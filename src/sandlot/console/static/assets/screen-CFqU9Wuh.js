@@ -1,0 +1,1 @@
+export{t as Screen}from"./screen-C2z7x8y2.js";

@@ -1,0 +1,5 @@
+import{i as e}from"./client-D7vIsRHd.js";var t=4e4;async function n(n,i,a,o){let s=new AbortController,c=AbortSignal.any([i,s.signal]),l=window.setTimeout(()=>s.abort(),t),u=()=>{clearTimeout(l),l=window.setTimeout(()=>s.abort(),t),o()};try{let t=await e(n,{signal:c,headers:{accept:`text/event-stream`},cache:`no-store`});if(!t.body)return;let i=t.body.pipeThrough(new TextDecoderStream).getReader();u();let o=``;for(;;){let{done:e,value:t}=await i.read();if(e)return;u();let n=(o+t).split(`
+
+`);o=n.pop()??``;for(let e of n){let t=r(e);t&&a(t)}}}finally{clearTimeout(l)}}function r(e){let t=null,n=`message`,r=[];for(let i of e.split(`
+`))i.startsWith(`id: `)?t=i.slice(4):i.startsWith(`event: `)?n=i.slice(7):i.startsWith(`data: `)&&r.push(i.slice(6));return r.length?{id:t,name:n,data:r.join(`
+`)}:null}function i(e,t){let n=Math.min(500*2**e,5e3)*(.8+Math.random()*.4);return new Promise(e=>{let r=setTimeout(e,n);t.addEventListener(`abort`,()=>(clearTimeout(r),e()),{once:!0})})}export{n,i as t};

@@ -1,0 +1,1 @@
+export{t as Terminals}from"./terminal-xxtYhga2.js";
